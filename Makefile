@@ -1,0 +1,47 @@
+# Two commands matter to a newcomer: `make demo` and `make test`. Both set up what they need.
+
+PYTHON ?= python3
+VENV := .venv/bin
+SOURCES := daemon schemas tests
+
+.DEFAULT_GOAL := help
+# `make demo` ends with a path, also under `make -C`.
+MAKEFLAGS += --no-print-directory
+# Set-up steps may both call apt-get.
+.NOTPARALLEL:
+.PHONY: help setup rabbitmq demo test lint format bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
+
+demo: setup ## speak two sentences through a private RabbitMQ and S3 server
+	@$(VENV)/python -m utterd demo
+
+test: lint ## lint, check types, run every test
+	$(VENV)/python -m pytest --durations=10
+
+lint: setup ## ruff and mypy
+	$(VENV)/ruff check $(SOURCES)
+	$(VENV)/ruff format --check $(SOURCES)
+	$(VENV)/mypy
+
+format: setup ## let ruff fix and format the code
+	$(VENV)/ruff check --fix $(SOURCES)
+	$(VENV)/ruff format $(SOURCES)
+
+bench: setup ## measure; writes docs/performance.md
+	$(VENV)/python tests/bench/run.py
+
+setup: .venv/.installed rabbitmq ## virtual environment and RabbitMQ (PYTHON=... chooses the interpreter)
+
+.venv/.installed: pyproject.toml constraints.txt .ci/setup-python
+	@.ci/setup-python "$(PYTHON)"
+	@touch $@
+
+rabbitmq:
+	@test -x /usr/lib/rabbitmq/bin/rabbitmq-server || command -v rabbitmq-server >/dev/null \
+		|| .ci/apt-install rabbitmq-server
+
+clean: ## remove the environment, the sandbox's data, caches and builds
+	rm -rf .venv .sandbox .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,23 @@
+"""The command `utterd`, and how its errors reach a person."""
+
+import sys
+
+from utterd.cli import app
+from utterd.cli.exit_status import exit_status_of, leaf_error
+from utterd.errors import UtterdError
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; one clear line and an exit status for each error of ours."""
+    try:
+        app()
+    except* UtterdError as errors:
+        error = leaf_error(errors)
+        print(f"utterd: {error}", file=sys.stderr)  # noqa: T201 - a command line prints
+        sys.exit(exit_status_of(error))
+
+
+if __name__ == "__main__":
+    main()

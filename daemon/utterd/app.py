@@ -1,0 +1,185 @@
+"""The composition root: makes every part from the settings and ties them together."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import structlog
+
+from utterd.backoff import FullJitter
+from utterd.broker.consumer import Consumer
+from utterd.broker.event import EventSink
+from utterd.broker.publisher import Publisher
+from utterd.config import Settings, StoreSettings
+from utterd.engines.host import EngineHost, engine_host
+from utterd.engines.registry import engine_module
+from utterd.errors import ConfigurationError, StoreUnavailableError, UnknownVoiceError
+from utterd.jobs.announce import Announcer
+from utterd.jobs.plan import Planner
+from utterd.jobs.runner import Runner
+from utterd.jobs.singleflight import SingleFlight
+from utterd.jobs.speak import Speaker
+from utterd.lifecycle import stop_on_signals, unless_stopped
+from utterd.offload import Offload
+from utterd.ops.cpu import plan_workers, usable_cores
+from utterd.store.filesystem import FilesystemObjectStore
+from utterd.store.protocol import ObjectStore
+from utterd.store.s3 import open_s3_store
+from utterd.store.s3_client import S3Options
+
+log = structlog.get_logger(__name__)
+
+STORE_DELAYS = FullJitter(base_s=0.5, cap_s=30.0)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def make_planner(settings: Settings) -> Planner:
+    """The planner of the configured engine; no model is loaded.
+
+    Raises:
+        ConfigurationError: the settings name a voice that the engine does not have.
+    """
+    module = engine_module(settings.engine.name)
+    speech = settings.speech
+    planner = Planner(
+        info=module.describe(),
+        module=module,
+        default_voice=speech.voice,
+        aliases=speech.aliases,
+        default_format=speech.format,
+        max_text_chars=speech.max_text_chars,
+        prefix=settings.store.prefix,
+    )
+    for name in (speech.voice, *speech.aliases):
+        try:
+            planner.voice(name)
+        except UnknownVoiceError as error:
+            raise ConfigurationError(
+                f"speech.voice or speech.aliases: {name!r} stands for no voice of"
+                f" {settings.engine.name}. {error.message}"
+            ) from None
+    return planner
+
+
+@asynccontextmanager
+async def open_store(settings: StoreSettings) -> AsyncIterator[ObjectStore]:
+    """The configured store, and the threads that its calls run in."""
+    async with Offload("store", settings.upload_threads) as threads:
+        if settings.kind == "filesystem":
+            yield FilesystemObjectStore(settings.directory, threads, durable=settings.durable)
+            return
+        async with open_s3_store(_s3_options(settings), threads) as store:
+            yield store
+
+
+def _s3_options(settings: StoreSettings) -> S3Options:
+    secret, token = settings.secret_access_key, settings.session_token
+    return S3Options(
+        bucket=settings.bucket,
+        endpoint_url=settings.endpoint_url,
+        region=settings.region,
+        access_key_id=settings.access_key_id,
+        secret_access_key=secret.get_secret_value() if secret else None,
+        session_token=token.get_secret_value() if token else None,
+        prefix=settings.prefix,
+        connect_timeout_s=settings.connect_timeout_s,
+        read_timeout_s=settings.read_timeout_s,
+    )
+
+
+def make_engine_host(settings: Settings, planner: Planner) -> EngineHost:
+    """The configured engine's workers, sized for this machine; not started."""
+    engine = settings.engine
+    return EngineHost(
+        planner.info,
+        plan_workers(usable_cores(), workers=engine.workers, threads=engine.threads),
+        start_timeout_s=engine.start_timeout_s,
+        cancel_grace_s=engine.cancel_grace_s,
+    )
+
+
+def make_runner(
+    settings: Settings,
+    *,
+    planner: Planner,
+    speaker: Speaker,
+    objects: ObjectStore,
+    sink: EventSink,
+    encoding: Offload,
+    tasks: asyncio.TaskGroup,
+) -> Runner:
+    """The straight line, from parts that are open already."""
+    return Runner(
+        planner=planner,
+        speaker=speaker,
+        objects=objects,
+        sink=sink,
+        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now),
+        flights=SingleFlight(tasks),
+        encoding=encoding,
+        now=utc_now,
+        monotonic=time.monotonic,
+        max_message_bytes=settings.speech.max_message_bytes,
+        job_timeout_s=settings.speech.job_timeout_s,
+        progress=settings.events.progress,
+        presign_expires_s=settings.store.presign_expires_s,
+    )
+
+
+async def run_daemon(settings: Settings) -> None:
+    """Consume jobs until a signal says stop, then finish what is in hand.
+
+    Raises:
+        ConfigurationError: the settings, the engine or the topology need a person.
+    """
+    planner = make_planner(settings)
+    host = make_engine_host(settings, planner)
+    publisher = Publisher(settings.broker)
+    async with AsyncExitStack() as parts:
+        stop = parts.enter_context(stop_on_signals())
+        objects = await parts.enter_async_context(open_store(settings.store))
+        encoding = await parts.enter_async_context(Offload("encode", threads=host.slots))
+        await parts.enter_async_context(engine_host(host))
+        tasks = await parts.enter_async_context(asyncio.TaskGroup())
+        publishing = tasks.create_task(publisher.run(), name="publisher")
+        runner = make_runner(
+            settings,
+            planner=planner,
+            speaker=host,
+            objects=objects,
+            sink=publisher,
+            encoding=encoding,
+            tasks=tasks,
+        )
+        consumer = Consumer(
+            settings.broker,
+            prefetch=host.slots,
+            handle=runner.run,
+            tasks=tasks,
+            drain_timeout_s=settings.lifecycle.drain_timeout_s,
+        )
+        await unless_stopped(stop, wait_for_store(objects))
+        await consumer.run(stop)
+        publishing.cancel()
+    log.info("stopped")
+
+
+async def wait_for_store(objects: ObjectStore, delays: FullJitter = STORE_DELAYS) -> None:
+    """Return as soon as the store takes objects, and know what else it can do."""
+    failures = 0
+    while True:
+        try:
+            capabilities = await objects.probe()
+        except StoreUnavailableError as fault:
+            failures += 1
+            log.warning("waiting_for_store", failures=failures, reason=fault.message)
+            await delays.wait(failures)
+        else:
+            log.info("store_ready", bucket=objects.bucket, **asdict(capabilities))
+            return

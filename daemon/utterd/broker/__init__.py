@@ -1,0 +1,1 @@
+"""RabbitMQ: what comes in, what goes out, and the topology in between."""

@@ -1,0 +1,108 @@
+"""Connections to RabbitMQ: how to open one, and how to keep trying."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+
+import aio_pika
+import structlog
+from aio_pika.abc import AbstractConnection
+from aio_pika.exceptions import AMQPException, InvalidFrameError
+from yarl import URL
+
+from utterd.backoff import FullJitter
+from utterd.broker.lenient_decoding import decode_leniently
+from utterd.config import BrokerSettings
+from utterd.errors import BrokerUnavailableError
+
+log = structlog.get_logger(__name__)
+
+BROKER_ERRORS = (AMQPException, OSError)
+"""What aio-pika raises, inside `losses_raised`, when a broker can't be reached, refuses, or
+breaks off."""
+
+
+@contextmanager
+def losses_raised() -> Iterator[None]:
+    """Raise ConnectionError also where aio-pika tells of a lost connection in other ways.
+
+    A call on a connection that is gone raises RuntimeError, and one that is under way when the
+    connection goes raises CancelledError in a task that nobody has cancelled.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        raise ConnectionError("the connection is closed") from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise ConnectionError("the connection was lost") from None
+
+
+async def connect(settings: BrokerSettings, name: str) -> AbstractConnection:
+    """Open one connection.
+
+    aio-pika's plain connection, not its robust one: that one restores consumers and channels
+    behind our back, while a lost channel decides here what becomes of the deliveries in hand.
+
+    Args:
+        settings: where to.
+        name: how the broker's own tools list it.
+
+    Raises:
+        BrokerUnavailableError: not reachable or not logged in within the time limit.
+    """
+    decode_leniently()
+    url = URL(settings.url.get_secret_value()).update_query(heartbeat=str(settings.heartbeat_s))
+    try:
+        with losses_raised():
+            return await aio_pika.connect(
+                url,
+                timeout=settings.connect_timeout_s,
+                client_properties={
+                    "connection_name": name,
+                    "product": "utterd",
+                    "version": version("utterd"),
+                },
+            )
+    except BROKER_ERRORS as error:
+        raise BrokerUnavailableError(
+            f"RabbitMQ at {address(settings)} can't be used: {_cause(error)}. Check that it runs,"
+            " and that broker.url names the right host, user, password and virtual host"
+        ) from error
+
+
+async def keep_connecting(
+    settings: BrokerSettings, name: str, delays: FullJitter
+) -> AbstractConnection:
+    """Open a connection, however long it takes."""
+    failures = 0
+    while True:
+        try:
+            connection = await connect(settings, name)
+        except BrokerUnavailableError as error:
+            failures += 1
+            log.warning("broker_unavailable", connection=name, failures=failures, reason=str(error))
+            await delays.wait(failures)
+        else:
+            log.info("broker_connected", connection=name, broker=address(settings))
+            return connection
+
+
+def address(settings: BrokerSettings) -> str:
+    """Host and port of the broker, without credentials."""
+    url = URL(settings.url.get_secret_value())
+    return f"{url.host}:{url.port or (5671 if url.scheme == 'amqps' else 5672)}"
+
+
+def _cause(error: BaseException) -> str:
+    match error:
+        case TimeoutError():
+            return "no answer in time"
+        case InvalidFrameError():
+            # The broker's reason is lost here: aiormq expected no refusal at this point.
+            return "it refuses the virtual host, or is no RabbitMQ"
+        case _:
+            return str(error).rstrip(".") or type(error).__name__

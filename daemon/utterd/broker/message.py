@@ -1,0 +1,97 @@
+"""A message from the broker, and the three ways to settle it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from utterd.config import Lane
+
+HeaderValue = object
+"""Whatever an AMQP table can carry; publishers choose it, so nothing is taken for granted."""
+
+ATTEMPT_HEADER = "x-utterd-attempt"
+TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message as it was published; everything in it was chosen by a stranger.
+
+    Attributes:
+        body: undecoded bytes.
+        expiration_s: the AMQP expiration.
+        timestamp: when it was published, as the publisher says, to the second.
+        headers: the AMQP header table.
+    """
+
+    body: bytes
+    routing_key: str = ""
+    message_id: str | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    priority: int | None = None
+    expiration_s: float | None = None
+    timestamp: datetime | None = None
+    headers: Mapping[str, HeaderValue] = field(default_factory=dict)
+
+    def text_header(self, name: str) -> str | None:
+        """A header's value if it is text."""
+        value = self.headers.get(name)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        return value if isinstance(value, str) else None
+
+    @property
+    def attempt(self) -> int:
+        """1 at the first delivery; later ones carry their number in a header of our own."""
+        value = self.headers.get(ATTEMPT_HEADER)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 1 else 1
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the publisher's AMQP expiration is over, where a timestamp tells its start."""
+        if self.expiration_s is None or self.timestamp is None:
+            return None
+        try:
+            return self.timestamp + timedelta(seconds=self.expiration_s)
+        except OverflowError:
+            # A stranger's timestamp may lie at the end of the calendar.
+            return None
+
+    def age_s(self, now: datetime) -> float | None:
+        """Seconds since the publisher's timestamp, never negative."""
+        if self.timestamp is None:
+            return None
+        published = self.timestamp
+        if published.tzinfo is None:
+            published = published.replace(tzinfo=UTC)
+        return max(0.0, (now - published).total_seconds())
+
+
+class Delivery(Protocol):
+    """One handing-over of a message. Exactly one of the three settlements follows it.
+
+    A settlement never raises for a channel that is gone: the broker delivers again, and the
+    second pass finds the audio in the store.
+    """
+
+    @property
+    def message(self) -> Message: ...
+
+    @property
+    def lane(self) -> Lane: ...
+
+    async def ack(self) -> None:
+        """It is done with: the broker may forget it."""
+        ...
+
+    async def reject(self) -> None:
+        """It can't be done: the broker dead-letters it."""
+        ...
+
+    async def release(self) -> None:
+        """It was not begun: the broker gives it to another daemon."""
+        ...

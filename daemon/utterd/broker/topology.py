@@ -1,0 +1,120 @@
+"""The exchanges, queues and bindings that utterd lives on, as plain data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from utterd.config import BrokerSettings, Lane
+
+Argument = str | int | bool
+
+DEAD_ROUTING_KEY = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A durable exchange."""
+
+    name: str
+    type: Literal["topic", "direct", "fanout"]
+    arguments: Mapping[str, Argument] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable quorum queue."""
+
+    name: str
+    arguments: Mapping[str, Argument]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """From an exchange to a queue."""
+
+    exchange: str
+    queue: str
+    routing_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Everything that is declared, in the order of declaration."""
+
+    exchanges: tuple[Exchange, ...]
+    queues: tuple[Queue, ...]
+    bindings: tuple[Binding, ...]
+
+
+def routing_key(lane: Lane) -> str:
+    """What publishers send a job under."""
+    return f"synthesize.{lane}"
+
+
+def retry_tier(delay_s: int) -> str:
+    """The name of a delay, such as `10s`; also its routing key."""
+    return f"{delay_s}s"
+
+
+def topology(settings: BrokerSettings) -> Topology:
+    """The topology that these settings describe.
+
+    A retry queue has no dead-letter routing key of its own: a job comes back under the key
+    that it carries in its `CC` header, and so into its own lane.
+    """
+    exchanges, queues, limits = settings.exchanges, settings.queues, settings.limits
+    retry_queues = {
+        delay_s: f"{queues.retry_prefix}{retry_tier(delay_s)}" for delay_s in limits.retry_delays_s
+    }
+    at_least_once = {
+        "x-dead-letter-strategy": "at-least-once",
+        # At-least-once dead-lettering is only to be had with this overflow behaviour.
+        "x-overflow": "reject-publish",
+    }
+    lane_arguments: dict[str, Argument] = {
+        **at_least_once,
+        "x-dead-letter-exchange": exchanges.dead,
+        "x-dead-letter-routing-key": DEAD_ROUTING_KEY,
+        "x-delivery-limit": limits.delivery_limit,
+        "x-max-length": limits.max_length,
+        "x-consumer-timeout": limits.consumer_timeout_s * 1000,
+    }
+    return Topology(
+        exchanges=(
+            Exchange(exchanges.unrouted, "fanout"),
+            Exchange(exchanges.jobs, "topic", {"alternate-exchange": exchanges.unrouted}),
+            Exchange(exchanges.events, "topic"),
+            Exchange(exchanges.retry, "direct"),
+            Exchange(exchanges.dead, "direct"),
+            Exchange(exchanges.control, "fanout"),
+        ),
+        queues=(
+            _quorum_queue(queues.dead),
+            *(_quorum_queue(queues.of_lane(lane), lane_arguments) for lane in Lane),
+            *(
+                _quorum_queue(
+                    name,
+                    {
+                        **at_least_once,
+                        "x-dead-letter-exchange": exchanges.jobs,
+                        "x-message-ttl": delay_s * 1000,
+                    },
+                )
+                for delay_s, name in retry_queues.items()
+            ),
+        ),
+        bindings=(
+            *(Binding(exchanges.jobs, queues.of_lane(lane), routing_key(lane)) for lane in Lane),
+            *(
+                Binding(exchanges.retry, name, retry_tier(delay_s))
+                for delay_s, name in retry_queues.items()
+            ),
+            Binding(exchanges.dead, queues.dead, DEAD_ROUTING_KEY),
+            # A job whose routing key fits no lane is kept with the dead, not dropped.
+            Binding(exchanges.unrouted, queues.dead, ""),
+        ),
+    )
+
+
+def _quorum_queue(name: str, arguments: Mapping[str, Argument] | None = None) -> Queue:
+    return Queue(name, {"x-queue-type": "quorum", **(arguments or {})})

@@ -1,0 +1,36 @@
+"""How commands print."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def in_a_folder(path: Path | None) -> Path | None:
+    """Refuse a file that can't be made, before any work is done for it."""
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(f"{path.parent} is not a directory: make it first")
+    if path is not None and path.is_dir():
+        raise typer.BadParameter(f"{path} is a directory: name a file in it")
+    return path
+
+
+def print_json(value: object) -> None:
+    """One JSON document on one line."""
+    typer.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table for a person."""
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    Console(soft_wrap=False).print(table, markup=False)

@@ -1,0 +1,235 @@
+"""The settings tree: every name, its default and its limits."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AmqpDsn, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from utterd.engines.registry import engine_names
+from utterd.store.keys import validate_prefix
+from utterd_schemas.audio import AudioFormat
+
+ENV_PREFIX = "UTTERD_"
+ENV_DELIMITER = "__"
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """A part of the tree. A name that is not listed is an error, not a comment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Lane(StrEnum):
+    """The two ways into the daemon; work in the first goes before work in the second."""
+
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+
+class ExchangeNames(Section):
+    """The exchanges' names."""
+
+    jobs: str = "tts.jobs"
+    """Where publishers send jobs (topic)."""
+    unrouted: str = "tts.unrouted"
+    """Where jobs go whose routing key fits no lane (fanout)."""
+    events: str = "tts.events"
+    """Where the daemon sends events (topic)."""
+    retry: str = "tts.retry"
+    """Where jobs wait for their next attempt (direct)."""
+    dead: str = "tts.dead"
+    """Where jobs go that can't be finished (direct)."""
+    control: str = "tts.control"
+    """Where orders to all daemons go (fanout)."""
+
+
+class QueueNames(Section):
+    """The queues' names."""
+
+    interactive: str = "tts.jobs.interactive"
+    """Jobs that somebody waits for."""
+    batch: str = "tts.jobs.batch"
+    """Jobs that can wait."""
+    retry_prefix: str = "tts.retry."
+    """Followed by the delay, such as `10s`."""
+    dead: str = "tts.dead"
+    """Jobs that could not be finished, each with its reason."""
+
+    def of_lane(self, lane: Lane) -> str:
+        return self.interactive if lane is Lane.INTERACTIVE else self.batch
+
+
+class QueueLimits(Section):
+    """Arguments of the job queues."""
+
+    delivery_limit: int = Field(default=64, ge=1)
+    """Deliveries after which the broker itself gives a job up: a fence against jobs that kill
+    the whole daemon."""
+    max_length: int = Field(default=100_000, ge=1)
+    """Jobs in a lane, beyond which publishers are refused."""
+    consumer_timeout_s: int = Field(default=1800, ge=60)
+    """How long the broker lets a delivery go unsettled."""
+    retry_delays_s: tuple[int, ...] = (10, 60, 600)
+    """Waits before further attempts, one queue each."""
+
+
+class BrokerSettings(Section):
+    """RabbitMQ."""
+
+    url: SecretStr = SecretStr("amqp://guest:guest@127.0.0.1:5672/")
+    """`amqp://` or `amqps://`, with user, password and virtual host, percent-encoded."""
+    heartbeat_s: int = Field(default=20, ge=1)
+    """After about three silent ones, a connection counts as lost."""
+    connect_timeout_s: Seconds = 10.0
+    """For one attempt to connect and log in."""
+    publish_timeout_s: Seconds = 10.0
+    """How long the broker may take to confirm one message."""
+    reconnect_cap_s: Seconds = 30.0
+    """The longest wait between two attempts to connect."""
+    declare_topology: bool = True
+    """Whether `utterd run` declares exchanges and queues; without it, it only checks them."""
+    exchanges: ExchangeNames = ExchangeNames()
+    """Names of the exchanges."""
+    queues: QueueNames = QueueNames()
+    """Names of the queues."""
+    limits: QueueLimits = QueueLimits()
+    """Limits of the queues; a change needs the queues to be deleted first."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_amqp(cls, url: SecretStr) -> SecretStr:
+        TypeAdapter(AmqpDsn).validate_python(url.get_secret_value())
+        return url
+
+
+class StoreSettings(Section):
+    """Where audio is kept."""
+
+    kind: Literal["s3", "filesystem"] = "s3"
+    """A bucket, or a directory."""
+    bucket: str = Field(default="utterances", min_length=1)
+    """The bucket's name."""
+    prefix: str = ""
+    """What every object's name begins with, such as `speech/`."""
+    endpoint_url: str | None = None
+    """For S3-compatible servers other than AWS."""
+    region: str | None = "us-east-1"
+    """The bucket's region."""
+    access_key_id: str | None = None
+    """Default: boto3's own chain of credentials."""
+    secret_access_key: SecretStr | None = None
+    """Belongs to `access_key_id`."""
+    session_token: SecretStr | None = None
+    """For temporary credentials."""
+    connect_timeout_s: Seconds = 3.0
+    """For one attempt to connect."""
+    read_timeout_s: Seconds = 15.0
+    """How long the server may be silent."""
+    upload_threads: int = Field(default=4, ge=1)
+    """Calls to the store at once."""
+    directory: Path = Path("utterances")
+    """Root of a filesystem store."""
+    durable: bool = True
+    """Whether a filesystem store waits until the disk has the object."""
+    presign_expires_s: int | None = Field(default=None, ge=1, le=604_800)
+    """Lifetime of the link in `completed` events; unset, they carry none."""
+
+    @field_validator("prefix")
+    @classmethod
+    def _is_prefix(cls, prefix: str) -> str:
+        return validate_prefix(prefix)
+
+
+class EngineSettings(Section):
+    """The engine, and how much of the machine it gets."""
+
+    name: str = "hibari"
+    """Which engine speaks."""
+    workers: int | None = Field(default=None, ge=1)
+    """Worker processes; default: one a usable core."""
+    threads: int | None = Field(default=None, ge=1)
+    """Threads of each worker's sessions; default: 1."""
+    start_timeout_s: Seconds = 60.0
+    """How long a worker may take to load its model."""
+    cancel_grace_s: Seconds = 5.0
+    """How long a cancelled synthesis may hold its slot before its worker is replaced."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        if name not in engine_names():
+            raise ValueError(f"must be one of {', '.join(engine_names())}")
+        return name
+
+
+class SpeechSettings(Section):
+    """What a job gets that does not say otherwise, and what no job may exceed."""
+
+    voice: str = "hibari/heart"
+    """The voice of jobs that name none."""
+    aliases: dict[str, str] = Field(default_factory=lambda: {"default": "hibari/heart"})
+    """Other names for voices."""
+    format: AudioFormat = AudioFormat.WAV
+    """The format of jobs that name none."""
+    max_text_chars: int = Field(default=10_000, ge=1)
+    """The longest text or SSML of a job."""
+    max_message_bytes: int = Field(default=2 * 1024 * 1024, ge=1024)
+    """The largest message body, compressed or not."""
+    job_timeout_s: Seconds = 600.0
+    """How long one attempt at a job may take; stay below `broker.limits.consumer_timeout_s`."""
+
+
+class EventSettings(Section):
+    """Events."""
+
+    source: str = "/utterd"
+    """The CloudEvents `source`; the same for all daemons of a fleet."""
+    progress: bool = False
+    """Whether each finished segment of a long text is announced."""
+
+
+class LifecycleSettings(Section):
+    """Start and stop."""
+
+    drain_timeout_s: Seconds = 60.0
+    """How long jobs in hand may take to finish after SIGTERM; what is left goes back."""
+
+
+class LogSettings(Section):
+    """Logs, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe events that are shown."""
+    format: Literal["auto", "json", "console"] = "auto"
+    """`auto` is console on a terminal and JSON elsewhere."""
+
+
+class Settings(BaseSettings):
+    """All settings. Sources, first wins: environment, credentials, TOML file, defaults."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_DELIMITER,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+    broker: BrokerSettings = BrokerSettings()
+    """RabbitMQ."""
+    store: StoreSettings = StoreSettings()
+    """Where audio is kept."""
+    engine: EngineSettings = EngineSettings()
+    """The engine."""
+    speech: SpeechSettings = SpeechSettings()
+    """Defaults and limits of jobs."""
+    events: EventSettings = EventSettings()
+    """Events."""
+    lifecycle: LifecycleSettings = LifecycleSettings()
+    """Start and stop."""
+    log: LogSettings = LogSettings()
+    """Logs."""

@@ -1,0 +1,1 @@
+"""Speech engines, and the worker processes that they run in."""

@@ -1,0 +1,178 @@
+"""Keeps the worker processes of one engine, and hands segments to free slots."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from utterd.backoff import FullJitter
+from utterd.engines.line import SegmentLine
+from utterd.engines.process import WorkerProcess
+from utterd.engines.protocol import PCM, EngineInfo, Utterance
+from utterd.errors import ConfigurationError
+from utterd.ops.cpu import WorkerPlan
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Request:
+    utterance: Utterance
+    outcome: asyncio.Future[PCM]
+
+
+class EngineHost:
+    """A pool of worker processes. Use it through `engine_host`.
+
+    Args:
+        info: the engine's description.
+        plan: how many workers, and their size.
+        start_timeout_s: how long a worker may take to load its model.
+        cancel_grace_s: how long a cancelled utterance may keep its slot.
+        restart_delays: waits between attempts to replace a worker that died.
+    """
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        plan: WorkerPlan,
+        *,
+        start_timeout_s: float = 60.0,
+        cancel_grace_s: float = 5.0,
+        restart_delays: FullJitter | None = None,
+    ) -> None:
+        self.info = info
+        self.plan = plan
+        self._start_timeout_s = start_timeout_s
+        self._cancel_grace_s = cancel_grace_s
+        self._restart_delays = restart_delays or FullJitter(base_s=0.1, cap_s=30.0)
+        self._line: SegmentLine[_Request] = SegmentLine()
+        self._workers: dict[int, WorkerProcess] = {}
+
+    @property
+    def slots(self) -> int:
+        """Segments that can be spoken at once."""
+        return self.plan.slots
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers that are up."""
+        return tuple(worker.pid for worker in self._workers.values())
+
+    async def speak(self, utterance: Utterance, *, urgent: bool = False) -> PCM:
+        """Speak one segment in the next free slot.
+
+        Args:
+            utterance: what to say.
+            urgent: whether it goes before utterances that are not.
+
+        Returns:
+            Samples, float32 of shape (n,), at the engine's rate.
+
+        Raises:
+            JobError: the engine refused or failed, or its process died.
+        """
+        outcome: asyncio.Future[PCM] = asyncio.get_running_loop().create_future()
+        self._line.put(_Request(utterance, outcome), urgent=urgent)
+        return await outcome
+
+    async def keep_worker(self, index: int, first: asyncio.Future[None]) -> None:
+        """Run one worker, and its successors when it dies.
+
+        Args:
+            index: its number, for the log.
+            first: resolved when the first one is loaded, or fails to.
+        """
+        failures = 0
+        while True:
+            try:
+                worker = await WorkerProcess.start(
+                    self.info.name, self.plan, timeout_s=self._start_timeout_s
+                )
+            except ConfigurationError as error:
+                if not first.done():
+                    first.set_exception(error)
+                    return
+                log.exception("worker_not_replaced", index=index, error=str(error))
+            else:
+                failures = 0
+                if not first.done():
+                    first.set_result(None)
+                await self._use(index, worker)
+                log.warning("worker_died", pid=worker.pid, exit_status=worker.exit_status)
+            failures += 1
+            await self._restart_delays.wait(failures)
+
+    async def _use(self, index: int, worker: WorkerProcess) -> None:
+        log.info("worker_started", pid=worker.pid, engine=self.info.name)
+        self._workers[index] = worker
+        try:
+            async with asyncio.TaskGroup() as slots:
+                serving = [
+                    slots.create_task(self._serve_slot(worker), name=f"slot-{index}-{number}")
+                    for number in range(self.plan.concurrency)
+                ]
+                await worker.attend()
+                # At once, so that no slot hands a request to a process that is gone.
+                for slot in serving:
+                    slot.cancel()
+        finally:
+            del self._workers[index]
+            await worker.stop()
+
+    async def _serve_slot(self, worker: WorkerProcess) -> None:
+        while worker.is_alive:
+            request = await self._line.get()
+            if request.outcome.done():
+                continue
+            number, answer = worker.submit(request.utterance)
+
+            def drop_when_unwanted(outcome: asyncio.Future[PCM], number: int = number) -> None:
+                if outcome.cancelled():
+                    worker.cancel(number, grace_s=self._cancel_grace_s)
+
+            # Callbacks, so that the answer arrives also when this slot ends in the same moment.
+            request.outcome.add_done_callback(drop_when_unwanted)
+            answer.add_done_callback(partial(_pass_on, to=request.outcome))
+            await asyncio.wait([answer])
+
+
+def _pass_on(answer: asyncio.Future[PCM], *, to: asyncio.Future[PCM]) -> None:
+    error = answer.exception()
+    if to.done():
+        return
+    if error is not None:
+        to.set_exception(error)
+    else:
+        to.set_result(answer.result())
+
+
+@asynccontextmanager
+async def engine_host(host: EngineHost) -> AsyncIterator[EngineHost]:
+    """Run a host's workers for the length of the block.
+
+    Raises:
+        ConfigurationError: a worker could not load its model.
+        Exception: whatever the block raised.
+    """
+    failure: Exception | None = None
+    loop = asyncio.get_running_loop()
+    loaded: list[asyncio.Future[None]] = [loop.create_future() for _ in range(host.plan.workers)]
+    async with asyncio.TaskGroup() as workers:
+        keepers = [
+            workers.create_task(host.keep_worker(index, first), name=f"worker-{index}")
+            for index, first in enumerate(loaded)
+        ]
+        try:
+            await asyncio.gather(*loaded)
+            yield host
+        except Exception as error:  # noqa: BLE001 - raised below, where no task group wraps it
+            failure = error
+        finally:
+            for keeper in keepers:
+                keeper.cancel()
+    if failure is not None:
+        raise failure

@@ -1,0 +1,101 @@
+"""A worker process: loads one engine and speaks what the daemon sends.
+
+    python -m utterd.engines.worker SOCKET_FD ENGINE CONCURRENCY THREADS
+
+It ends when the daemon closes the socket or dies. Signals are the daemon's business: systemd's
+stop reaches every process of the service, and work in hand must finish.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from io import BufferedRWPair
+
+from utterd.engines.protocol import CancelledByCallerError, CancelToken, Engine, Utterance
+from utterd.engines.registry import engine_module
+from utterd.engines.wire import Frame, read_frame
+from utterd.errors import EngineFailedError, JobError
+
+
+class Worker:
+    """Serves one engine to one daemon.
+
+    Args:
+        engine: loaded.
+        stream: the socket to the daemon, for both directions.
+        concurrency: how many requests to work on at once.
+    """
+
+    def __init__(self, engine: Engine, stream: BufferedRWPair, concurrency: int) -> None:
+        self._engine = engine
+        self._stream = stream
+        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="speak")
+        self._tokens: dict[int, CancelToken] = {}
+        self._write_lock = threading.Lock()
+
+    def serve(self) -> None:
+        """Answer requests until the daemon is gone."""
+        self._send(Frame({"ready": True}))
+        while (frame := read_frame(self._stream)) is not None:
+            match frame.header:
+                case {"speak": int(request), "utterance": dict(fields)}:
+                    token = self._tokens[request] = CancelToken()
+                    self._pool.submit(self._answer, request, Utterance(**fields), token)  # type: ignore[arg-type]
+                case {"cancel": int(request)}:
+                    if token_in_use := self._tokens.get(request):
+                        token_in_use.cancel()
+
+    def _answer(self, request: int, utterance: Utterance, cancel: CancelToken) -> None:
+        try:
+            frame = self._speak(request, utterance, cancel)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an engine raises is this request's answer
+            # The message of a foreign exception may quote the text; its type never does.
+            failure = EngineFailedError(
+                f"the engine raised {type(error).__name__}. Send the job again; if it fails again,"
+                " report the voice and the engine's version"
+            )
+            frame = _failed(request, failure)
+        finally:
+            self._tokens.pop(request, None)
+        self._send(frame)
+
+    def _speak(self, request: int, utterance: Utterance, cancel: CancelToken) -> Frame:
+        try:
+            pcm = self._engine.speak(utterance, cancel)
+        except CancelledByCallerError:
+            return Frame({"request": request, "cancelled": True})
+        except JobError as error:
+            return _failed(request, error)
+        return Frame({"request": request}, pcm.astype("<f4", copy=False).tobytes())
+
+    def _send(self, frame: Frame) -> None:
+        with self._write_lock:
+            self._stream.write(frame.encode())
+            self._stream.flush()
+
+
+def _failed(request: int, error: JobError) -> Frame:
+    return Frame({"request": request, "error": error.info().model_dump(mode="json")})
+
+
+def main(arguments: list[str]) -> None:
+    descriptor, engine_name, concurrency, threads = arguments
+    for interruption in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(interruption, signal.SIG_IGN)
+    # What an engine prints must not mix with what the daemon's command prints for programs.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    with socket.socket(fileno=int(descriptor)) as connection:
+        # A process that the engine starts must not keep the socket open after this one.
+        connection.set_inheritable(False)
+        stream = connection.makefile("rwb")
+        engine = engine_module(engine_name).load(threads=int(threads))
+        Worker(engine, stream, int(concurrency)).serve()
+    # Not sys.exit: a request that is still being spoken has nobody to hear it.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""A job's life: decode, plan, lookup, speak, finish, store, announce, settle."""

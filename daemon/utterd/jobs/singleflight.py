@@ -1,0 +1,72 @@
+"""One computation for all who want the same thing at the same time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True, eq=False)
+class _Flight(Generic[Result]):
+    outcome: asyncio.Future[Result]
+    task: asyncio.Task[None] | None = None
+    passengers: int = 0
+
+
+class SingleFlight(Generic[Result]):
+    """Shares computations by key.
+
+    The computation is nobody's own: it goes on while anybody waits for it, and is cancelled
+    when the last one gives up.
+
+    Args:
+        tasks: the group that the computations live in.
+    """
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._flights: dict[str, _Flight[Result]] = {}
+
+    async def run(self, key: str, compute: Callable[[], Awaitable[Result]]) -> Result:
+        """The result of `compute`, or of one under the same key that is under way.
+
+        Raises:
+            Exception: whatever the computation raised, to everybody who waits for it.
+        """
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_future())
+            flight.task = self._tasks.create_task(
+                self._fly(key, flight, compute), name=f"flight-{key[:8]}"
+            )
+        flight.passengers += 1
+        try:
+            return await asyncio.shield(flight.outcome)
+        finally:
+            flight.passengers -= 1
+            if flight.passengers == 0 and flight.task is not None and not flight.outcome.done():
+                self._forget(key, flight)
+                flight.task.cancel()
+
+    async def _fly(
+        self, key: str, flight: _Flight[Result], compute: Callable[[], Awaitable[Result]]
+    ) -> None:
+        try:
+            result = await compute()
+        except asyncio.CancelledError:
+            flight.outcome.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            flight.outcome.set_exception(error)
+            # The last passenger may have left in this very moment.
+            flight.outcome.exception()
+        else:
+            flight.outcome.set_result(result)
+        finally:
+            self._forget(key, flight)
+
+    def _forget(self, key: str, flight: _Flight[Result]) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]

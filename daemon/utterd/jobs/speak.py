@@ -1,0 +1,121 @@
+"""Has a plan's segments spoken, and judges what comes back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from utterd.audio.gate import Quality, judge
+from utterd.audio.join import Clip
+from utterd.audio.pcm import check_pcm
+from utterd.engines.protocol import PCM, Utterance
+from utterd.errors import DeadlineExceededError
+from utterd.jobs.plan import Plan
+from utterd.text.front_end import SpokenSegment
+
+MIN_SPEED, MAX_SPEED = 0.5, 2.0
+"""What engines are asked for, also where a job's speed and a segment's rate add up to more."""
+
+SegmentDone = Callable[[int], Awaitable[None]]
+
+
+class Speaker(Protocol):
+    """Whatever turns an utterance into samples, a segment at a time."""
+
+    async def speak(self, utterance: Utterance, *, urgent: bool = False) -> PCM: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """What the engine said.
+
+    Attributes:
+        clips: one a segment, in order.
+        reasons: the gates that some clip failed, also when it was spoken again.
+    """
+
+    clips: tuple[Clip, ...]
+    reasons: tuple[str, ...]
+
+
+async def speak(
+    plan: Plan,
+    speaker: Speaker,
+    *,
+    urgent: bool,
+    timeout_s: float,
+    on_segment: SegmentDone | None = None,
+) -> Speech:
+    """Speak all segments, as many at once as there are free slots.
+
+    A clip that fails a gate is spoken once more with the next seed; the better one is kept.
+
+    Args:
+        plan: what to say.
+        speaker: the engine.
+        urgent: whether the segments go before those of other jobs.
+        timeout_s: for all segments together.
+        on_segment: told how many segments are done, each time one is.
+
+    Raises:
+        JobError: the engine failed, or time is up.
+    """
+    done = 0
+
+    async def speak_one(segment: SpokenSegment, number: int) -> tuple[Clip, Quality]:
+        nonlocal done
+        pcm, quality = await _speak_well(plan, segment, number, speaker, urgent=urgent)
+        done += 1
+        if on_segment is not None:
+            await on_segment(done)
+        return Clip(pcm * np.float32(segment.gain), segment.pause_after_s), quality
+
+    try:
+        async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(speak_one(segment, number), name=f"segment-{number}")
+                for number, segment in enumerate(plan.segments)
+            ]
+    except TimeoutError:
+        raise DeadlineExceededError(
+            f"the job was not spoken within {timeout_s:g} s: send less text in one job, or raise"
+            " speech.job_timeout_s"
+        ) from None
+    except BaseExceptionGroup as errors:
+        # The first segment that fails fails the job; the others were cancelled for it.
+        raise errors.exceptions[0] from None
+    spoken = [task.result() for task in tasks]
+    return Speech(
+        clips=tuple(clip for clip, _ in spoken),
+        reasons=tuple(sorted({reason for _, quality in spoken for reason in quality.reasons})),
+    )
+
+
+async def _speak_well(
+    plan: Plan, segment: SpokenSegment, number: int, speaker: Speaker, *, urgent: bool
+) -> tuple[PCM, Quality]:
+    speed = min(max(plan.speed * segment.rate, MIN_SPEED), MAX_SPEED)
+    takes: list[tuple[PCM, Quality]] = []
+    # Each segment has seeds of its own, so that a text's segments may be spoken in any order.
+    for seed in (plan.seed + number, plan.seed + number + len(plan.segments)):
+        utterance = Utterance(
+            text=segment.spoken,
+            voice=plan.voice,
+            language=plan.language,
+            speed=speed,
+            seed=seed,
+        )
+        pcm = check_pcm(await speaker.speak(utterance, urgent=urgent))
+        quality = judge(
+            pcm,
+            sample_rate_hz=plan.native_rate_hz,
+            spoken_chars=sum(char.isalnum() for char in segment.spoken),
+            speed=speed,
+        )
+        takes.append((pcm, quality))
+        if quality.verdict == "ok":
+            break
+    # Any sound is better than none: silence is a sentence that is missing.
+    return min(takes, key=lambda take: ("silent" in take[1].reasons, len(take[1].reasons)))

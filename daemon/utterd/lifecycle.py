@@ -1,0 +1,55 @@
+"""Signals, and an orderly end."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[asyncio.Event]:
+    """An event that the first SIGTERM or SIGINT sets. The second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def begin_stop() -> None:
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        stop.set()
+
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, begin_stop)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[None, None, Result]) -> Result | None:
+    """The result of `work`, or None when `stop` is set first; `work` is cancelled then.
+
+    When both happen at once, the result counts: it may be something that has to be closed.
+
+    Raises:
+        Exception: whatever `work` raised.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(work, name="unless-stopped")
+            stopping = group.create_task(stop.wait(), name="stop")
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            working.cancel()
+            stopping.cancel()
+    except ExceptionGroup as errors:
+        # Only `work` can fail.
+        raise errors.exceptions[0] from None
+    return None if working.cancelled() else working.result()

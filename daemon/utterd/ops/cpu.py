@@ -1,0 +1,98 @@
+"""How much processor this process may use, and how engines share it."""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+
+
+def usable_cores(*, affinity: int | None = None, quota: float | None = None) -> float:
+    """Cores that this process may use: the affinity mask, capped by the cgroup's CPU quota.
+
+    Args:
+        affinity: number of cores in the mask; default: asked of the kernel.
+        quota: cores' worth of CPU time; default: read from the cgroup.
+    """
+    cores = float(affinity if affinity is not None else len(os.sched_getaffinity(0)))
+    limit = quota if quota is not None else cgroup_quota()
+    return cores if limit is None else min(cores, limit)
+
+
+def cgroup_quota(
+    root: Path = _CGROUP_ROOT, membership: Path = Path("/proc/self/cgroup")
+) -> float | None:
+    """The tightest CPU quota of this process's cgroup and its ancestors, in cores.
+
+    Reads `cpu.max` (version 2) and `cpu.cfs_quota_us` (version 1). None: no quota.
+    """
+    quotas = [quota for group in _cgroups(root, membership) if (quota := _quota_of(group))]
+    return min(quotas, default=None)
+
+
+def _cgroups(root: Path, membership: Path) -> list[Path]:
+    try:
+        lines = membership.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    groups = [root, root / "cpu"]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = root / controllers if controllers else root
+        group = base / path.lstrip("/")
+        groups += [parent for parent in (group, *group.parents) if parent.is_relative_to(base)]
+    return groups
+
+
+def _quota_of(group: Path) -> float | None:
+    try:
+        quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        try:
+            quota = (group / "cpu.cfs_quota_us").read_text(encoding="ascii").strip()
+            period = (group / "cpu.cfs_period_us").read_text(encoding="ascii").strip()
+        except OSError:
+            return None
+    if quota in ("max", "-1"):
+        return None
+    return int(quota) / int(period)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """How an engine is spread over processes.
+
+    Attributes:
+        workers: processes.
+        concurrency: requests that one process serves at once.
+        threads: intra-op threads of each onnxruntime session.
+    """
+
+    workers: int
+    concurrency: int
+    threads: int
+
+    @property
+    def slots(self) -> int:
+        """Segments that can be spoken at once; also the prefetch of each lane."""
+        return self.workers * self.concurrency
+
+
+def plan_workers(
+    cores: float,
+    *,
+    workers: int | None = None,
+    threads: int | None = None,
+    concurrency: int = 1,
+) -> WorkerPlan:
+    """One single-threaded worker a core, unless the settings say otherwise.
+
+    Several processes of one thread beat one process of several threads on small models. A
+    fraction of a core beyond that stays idle, for the daemon itself.
+    """
+    threads_each = threads or 1
+    count = workers or max(1, math.floor(cores / threads_each))
+    return WorkerPlan(workers=count, concurrency=concurrency, threads=threads_each)

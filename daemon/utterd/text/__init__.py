@@ -1,0 +1,1 @@
+"""From a job's script to the segments that an engine speaks."""

@@ -1,0 +1,108 @@
+"""What a measurement found, and the document that all of them make."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+INTRODUCTION = """\
+# Performance
+
+`make bench` measures this and writes this file. Each figure that depends on the machine stands
+beside a baseline of the same run, taken in turns with it, so that the ratio says something on
+another machine too.
+"""
+
+REPEAT = """\
+## Repeat it
+
+```
+make bench
+```
+
+It takes about {duration_min:.0f} minutes, starts its own RabbitMQ and S3 server on the same cores
+as everything else, and leaves nothing but this file behind. Close what else uses the processor: the
+ratios bear a busy machine, latencies and absolute figures don't.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure.
+
+    Attributes:
+        name: what was measured.
+        figure: with its unit.
+        baseline: what it is compared with, with its unit; empty where there is none.
+        ratio: figure to baseline; None where there is no baseline.
+        target: what was asked for; empty where nothing was.
+        is_met: whether the figure reaches the target; None where there is none.
+    """
+
+    name: str
+    figure: str
+    baseline: str = ""
+    ratio: float | None = None
+    target: str = ""
+    is_met: bool | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
+        verdict = {None: "", True: "yes", False: "**no**"}[self.is_met]
+        return self.name, self.target, self.figure, self.baseline, ratio, verdict
+
+
+HEADINGS = ("measured", "target", "figure", "baseline", "ratio", "met")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One measurement.
+
+    Attributes:
+        title: its heading.
+        method: how it was made, as Markdown.
+        rows: what it found.
+        headings: of the table, where it is not the usual one.
+        table: rows of that table.
+    """
+
+    title: str
+    method: str
+    rows: tuple[Row, ...] = ()
+    headings: tuple[str, ...] = HEADINGS
+    table: tuple[tuple[str, ...], ...] = ()
+
+    def markdown(self) -> str:
+        lines = self.table or tuple(row.cells() for row in self.rows)
+        return "\n".join(
+            [f"## {self.title}", "", self.method, "", *_table(self.headings, lines), ""]
+        )
+
+
+def document(machine: Iterable[str], sections: Iterable[Section], *, duration_s: float) -> str:
+    """The whole of `docs/performance.md`.
+
+    Args:
+        machine: facts about where it ran, one a line.
+        sections: in the order of reading.
+        duration_s: of the whole run.
+    """
+    return (
+        "\n".join(
+            [
+                INTRODUCTION,
+                *(f"- {fact}" for fact in machine),
+                "",
+                *(section.markdown() for section in sections),
+                REPEAT.format(duration_min=max(1.0, duration_s / 60)),
+            ]
+        ).rstrip()
+        + "\n"
+    )
+
+
+def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    return [
+        f"| {' | '.join(headings)} |",
+        f"|{'---|' * len(headings)}",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]

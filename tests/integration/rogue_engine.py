@@ -1,0 +1,83 @@
+"""An engine that misbehaves on request, for tests of what guards the daemon from its engines.
+
+The first word of an utterance says what to do; the second and third are named pipes, to tell
+the test that the work has begun and to be told when to end it.
+"""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from utterd.engines.protocol import PCM, CancelToken, EngineInfo, Utterance, Voice
+from utterd.errors import EngineFailedError, UnknownVoiceError
+
+LOAD_VARIABLE = "ROGUE_LOAD"
+"""Environment variable: `exit` or `hang` while the model is loaded."""
+
+
+class RogueEngine:
+    def __init__(self) -> None:
+        self._spoken = 0
+
+    def speak(self, utterance: Utterance, cancel: CancelToken) -> PCM:  # noqa: C901, PLR0912 - a list of misdeeds
+        what, *pipes = utterance.text.split()
+        if pipes:
+            Path(pipes[0]).write_text(str(os.getpid()), encoding="ascii")
+        match what:
+            case "pid":
+                return np.array([os.getpid()], np.float32)
+            case "count":
+                self._spoken += 1
+                return np.array([self._spoken], np.float32)
+            case "hold":
+                Path(pipes[1]).read_text(encoding="ascii")
+            case "obey":
+                while not threading.Event().wait(0.01):
+                    cancel.raise_if_cancelled()
+            case "ignore":
+                threading.Event().wait()
+            case "raise":
+                raise ValueError(utterance.text)
+            case "exit":
+                sys.exit(utterance.text)
+            case "refuse":
+                raise UnknownVoiceError("no such voice", voices=["a"])
+            case "unfit":
+                raise EngineFailedError("a detail that JSON can't hold", value=object())  # type: ignore[arg-type]
+            case "nothing":
+                return None  # type: ignore[return-value]
+            case "threads":
+                return np.array([float(os.environ["OPENBLAS_NUM_THREADS"])], np.float32)
+            case "print":
+                print("printed by the engine", flush=True)  # noqa: T201 - the misdeed
+                os.write(1, b"written by a C library\n")
+        return np.zeros(1, np.float64)
+
+
+def describe() -> EngineInfo:
+    return EngineInfo(
+        name="rogue",
+        version="1",
+        bundle="0" * 64,
+        sample_rate_hz=24_000,
+        voices=(Voice(name="only", languages=("en",), description="for tests"),),
+        max_segment_chars=240,
+    )
+
+
+def spoken_form(text: str, *, normalize: bool) -> str:
+    del normalize
+    return text
+
+
+def load(*, threads: int) -> RogueEngine:
+    del threads
+    match os.environ.get(LOAD_VARIABLE):
+        case "exit":
+            sys.exit(3)
+        case "hang":
+            threading.Event().wait()
+    return RogueEngine()

@@ -1,0 +1,151 @@
+"""A line of parts that need no broker, no model and no disk."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from utterd.backoff import FullJitter
+from utterd.broker.message import Message
+from utterd.config import Lane
+from utterd.engines.protocol import Engine, EngineInfo, Voice
+from utterd.errors import ConfigurationError
+from utterd.jobs.announce import Announcer
+from utterd.jobs.plan import Plan, Planner
+from utterd.jobs.runner import Runner
+from utterd.jobs.singleflight import SingleFlight
+from utterd.offload import Offload
+from utterd.testing.broker import InMemoryBroker, InMemoryDelivery, Settlement
+from utterd.testing.engine import SAMPLE_RATE_HZ, FixedSpeaker
+from utterd.testing.store import InMemoryObjectStore
+from utterd_schemas.audio import AudioFormat
+from utterd_schemas.job import Job
+
+NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
+
+INFO = EngineInfo(
+    name="tone",
+    version="1",
+    bundle="b" * 64,
+    sample_rate_hz=SAMPLE_RATE_HZ,
+    voices=(
+        Voice(name="low", languages=("en",), description="a low tone"),
+        Voice(name="high", languages=("en", "zh"), description="a high tone"),
+    ),
+    max_segment_chars=60,
+)
+
+
+class ToneFrontEnd:
+    """An engine's package that reads a text as it stands, save for one price."""
+
+    def describe(self) -> EngineInfo:
+        return INFO
+
+    def spoken_form(self, text: str, *, normalize: bool) -> str:
+        return text.replace("$5", "five dollars") if normalize else text
+
+    def load(self, *, threads: int) -> Engine:
+        raise ConfigurationError(f"there is no engine to load with {threads} threads")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A runner, and what it was made of."""
+
+    runner: Runner
+    broker: InMemoryBroker
+    speaker: FixedSpeaker
+    objects: InMemoryObjectStore
+    waits_s: list[float]
+
+    def deliver(
+        self, body: bytes, lane: Lane = Lane.INTERACTIVE, **properties: object
+    ) -> InMemoryDelivery:
+        return self.broker.deliver(Message(body=body, **properties), lane)
+
+    async def run(self, body: bytes, **properties: object) -> Settlement | None:
+        """Take one message down the whole line; returns how it was settled."""
+        delivery = self.deliver(body, **properties)
+        await self.runner.run(delivery)
+        return delivery.settlement
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [event.type.outcome for event in self.broker.events]
+
+
+OpenLine = Callable[..., AbstractAsyncContextManager[Line]]
+
+
+@pytest.fixture
+def planner() -> Planner:
+    return Planner(
+        info=INFO,
+        module=ToneFrontEnd(),
+        default_voice="tone/low",
+        aliases={"default": "tone/low", "bright": "tone/high"},
+        default_format=AudioFormat.WAV,
+        max_text_chars=1000,
+        prefix="speech/",
+    )
+
+
+@pytest.fixture
+def plan(planner: Planner) -> Plan:
+    """Two sentences, with marks."""
+    return planner.plan(Job(text="Hello there. How are you?", marks=("sentence",)))
+
+
+@pytest.fixture
+def make_delivery():
+    """A delivery of a body and properties."""
+
+    def make(body: bytes, **properties: object) -> InMemoryDelivery:
+        return InMemoryBroker().deliver(Message(body=body, **properties))
+
+    return make
+
+
+@pytest.fixture
+def open_line(planner: Planner) -> OpenLine:
+    """Open a line whose parts a test may replace by name."""
+
+    @asynccontextmanager
+    async def line(
+        speaker: FixedSpeaker | None = None,
+        objects: InMemoryObjectStore | None = None,
+        broker: InMemoryBroker | None = None,
+        **replaced: object,
+    ) -> AsyncIterator[Line]:
+        speaker, objects = speaker or FixedSpeaker(), objects or InMemoryObjectStore()
+        broker = broker or InMemoryBroker()
+        waits_s: list[float] = []
+
+        async def note_wait(wait_s: float) -> None:
+            waits_s.append(wait_s)
+
+        async with Offload("encode", threads=1) as encoding, asyncio.TaskGroup() as tasks:
+            parts = {
+                "planner": planner,
+                "speaker": speaker,
+                "objects": objects,
+                "sink": broker,
+                "announcer": Announcer(sink=broker, source="/test", now=lambda: NOW),
+                "flights": SingleFlight(tasks),
+                "encoding": encoding,
+                "now": lambda: NOW,
+                "monotonic": time.monotonic,
+                "max_message_bytes": 100_000,
+                "job_timeout_s": 10.0,
+                "patience": FullJitter(
+                    base_s=0.5, cap_s=30.0, uniform=lambda _, ceiling: ceiling, sleep=note_wait
+                ),
+            }
+            yield Line(Runner(**(parts | replaced)), broker, speaker, objects, waits_s)
+
+    return line

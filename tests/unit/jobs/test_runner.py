@@ -1,0 +1,360 @@
+"""A delivery's way from end to end, with stand-ins for broker, engine and store."""
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from utterd.config import Lane
+from utterd.errors import EngineFailedError, StoreUnavailableError
+from utterd.testing.broker import InMemoryBroker, Settlement
+from utterd.testing.engine import FixedSpeaker
+from utterd.testing.store import InMemoryObjectStore
+from utterd_schemas.events import EventType, event_id
+
+MARKER = "zebra-quartz"
+TEXT = f"Hello {MARKER}. How are you?"
+
+
+def job(**fields):
+    return json.dumps({"job_id": "mine", "text": TEXT} | fields).encode()
+
+
+def data_of(event):
+    return json.loads(event.data)
+
+
+class StoreInTrouble(InMemoryObjectStore):
+    """A store that is down for the first few calls of one kind."""
+
+    def __init__(self, call, failures):
+        super().__init__()
+        self._call = call
+        self._failures = failures
+
+    def _maybe_fail(self, call):
+        if call == self._call and self._failures:
+            self._failures -= 1
+            raise StoreUnavailableError("the store is down: start it")
+
+    async def head(self, name):
+        self._maybe_fail("head")
+        return await super().head(name)
+
+    async def put(self, *args, **kwargs):
+        self._maybe_fail("put")
+        return await super().put(*args, **kwargs)
+
+    async def presign(self, name, expires_s):
+        self._maybe_fail("presign")
+        return f"https://{name}?{expires_s}"
+
+
+class BrokenStore(InMemoryObjectStore):
+    async def head(self, name):
+        raise ZeroDivisionError(f"{MARKER} {name}")
+
+
+async def test_a_good_job_is_made_stored_announced_and_acked(open_line):
+    """The audio stands under the key before the event tells of it."""
+    async with open_line() as line:
+        assert await line.run(job(labels={"page": "3"})) is Settlement.ACKED
+        assert line.outcomes == ["started", "completed"]
+        started, completed = map(data_of, line.broker.events)
+        assert (started["segments"], started["attempt"]) == (2, 1)
+        assert (completed["labels"], completed["cached"]) == ({"page": "3"}, False)
+        assert line.objects.names == {completed["object_name"]}
+        assert len(await line.objects.get(completed["object_name"])) == completed["bytes"]
+
+
+async def test_a_second_job_of_the_same_key_is_only_a_lookup(open_line):
+    """It is told so, and nothing is synthesised or announced as begun."""
+    async with open_line() as line:
+        await line.run(job())
+        calls = line.speaker.calls
+        await line.run(job(job_id="other"))
+        assert line.speaker.calls == calls
+        assert line.outcomes == ["started", "completed", "completed"]
+        first, second = (data_of(event) for event in line.broker.events[1:])
+        assert (first["cached"], second["cached"]) == (False, True)
+        assert first["sha256"] == second["sha256"]
+
+
+async def test_a_redelivery_repeats_the_event(open_line):
+    """Same id, same facts, no second synthesis, and no claim that it was cached."""
+    async with open_line() as line:
+        await line.run(job())
+        await line.run(job())
+        _, first, second = line.broker.events
+        assert first.id == second.id == event_id("mine", EventType.COMPLETED)
+        assert data_of(second)["cached"] is False
+        assert line.speaker.calls == 2
+
+
+async def test_two_equal_jobs_at_once_share_one_synthesis(open_line):
+    """Each gets an event of its own."""
+    async with open_line() as line:
+        line.speaker.hold()
+        async with asyncio.TaskGroup() as jobs:
+            for name in ("one", "two"):
+                jobs.create_task(line.run(job(job_id=name)))
+            await line.speaker.called(2)
+            line.speaker.release()
+        assert line.speaker.calls == 2
+        completed = [data_of(e) for e in line.broker.events if e.type is EventType.COMPLETED]
+        assert {data["job_id"]: data["cached"] for data in completed} == {"one": False, "two": True}
+
+
+async def test_a_job_with_marks_shares_the_audio_of_one_without(open_line):
+    """Its marks are made, and the audio that stands is kept."""
+    async with open_line() as line:
+        await line.run(job())
+        await line.run(job(job_id="other", marks=["sentence"]))
+        completed = data_of(line.broker.events[-1])
+        assert line.objects.names == {completed["object_name"], completed["marks"]["key"]}
+        assert completed["cached"] is True
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"speed": 0}, "invalid_field"),
+        ({"voise": "a"}, "unknown_field"),
+        ({"voice": "no/body"}, "unknown_voice"),
+        ({"language": "fr"}, "unsupported_language"),
+        ({"format": "opus", "sample_rate_hz": 22_050}, "unsupported_output"),
+        ({"marks": ["word"]}, "unsupported_marks"),
+        ({"text": " \u3000 "}, "empty_text"),
+        ({"text": "a" * 1001}, "text_too_long"),
+        ({"text": "a" * 200_000}, "message_too_large"),
+    ],
+)
+async def test_a_job_that_is_wrong_fails_for_good(open_line, fields, code):
+    """A failed event, a copy among the dead with the same reason, one ack; then life goes on."""
+    async with open_line() as line:
+        assert await line.run(job(**fields), message_id="mine") is Settlement.ACKED
+        (event,) = line.broker.events
+        (dead,) = line.broker.dead
+        error = data_of(event)["error"]
+        assert (event.subject, error["code"], error["retryable"]) == ("mine", code, False)
+        assert dead.error.code == code
+        assert line.speaker.calls == 0
+        assert await line.run(job(job_id="next")) is Settlement.ACKED
+        assert line.outcomes[-1] == "completed"
+
+
+async def test_a_message_without_any_id_is_buried_without_an_event(open_line):
+    """There is nobody to tell, but the reason is kept with the copy."""
+    async with open_line() as line:
+        assert await line.run(b'{"text": "hi"') is Settlement.ACKED
+        assert line.broker.events == []
+        assert line.broker.dead[0].error.code == "invalid_json"
+
+
+async def test_an_engines_failure_fails_the_job(open_line):
+    """The event says that the same job may succeed when sent again."""
+    async with open_line(speaker=FixedSpeaker(EngineFailedError("out of breath"))) as line:
+        assert await line.run(job()) is Settlement.ACKED
+        assert line.outcomes == ["started", "failed"]
+        assert data_of(line.broker.events[-1])["error"]["retryable"] is True
+
+
+async def test_a_job_that_takes_too_long_fails(open_line):
+    """The limit is the settings' own."""
+    async with open_line(job_timeout_s=0.01) as line:
+        line.speaker.hold()
+        assert await line.run(job()) is Settlement.ACKED
+        assert data_of(line.broker.events[-1])["error"]["code"] == "deadline_exceeded"
+
+
+@pytest.mark.parametrize("late_s", [0, 5])
+async def test_an_expired_job_is_not_begun(open_line, late_s):
+    """It gets an expired event and leaves no copy among the dead."""
+    async with open_line() as line:
+        expires_at = line.runner.now() - timedelta(seconds=late_s)
+        assert await line.run(job(expires_at=expires_at.isoformat())) is Settlement.ACKED
+        assert line.outcomes == ["expired"]
+        assert line.broker.dead == []
+        assert line.speaker.calls == 0
+
+
+async def test_a_job_that_is_in_time_is_done(open_line):
+    """An expiry ahead is no reason to refuse."""
+    async with open_line() as line:
+        expires_at = line.runner.now() + timedelta(seconds=5)
+        await line.run(job(expires_at=expires_at.isoformat()))
+        assert line.outcomes == ["started", "completed"]
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [(job(), ["started", "completed"]), (job(speed=0), ["failed", "buried"])],
+)
+async def test_nothing_is_acked_before_all_is_confirmed(open_line, body, sent):
+    """While the broker is silent about an event or a copy, the job stays the broker's."""
+
+    class SilentBroker(InMemoryBroker):
+        def __init__(self):
+            super().__init__()
+            self.asked = asyncio.Queue()
+            self.answer = asyncio.Queue()
+
+        async def send(self, event):
+            await self.asked.put(event.type.outcome)
+            await self.answer.get()
+
+        async def bury(self, _message, _error):
+            await self.asked.put("buried")
+            await self.answer.get()
+
+    broker = SilentBroker()
+    async with open_line(broker=broker) as line, asyncio.TaskGroup() as group:
+        delivery = line.deliver(body)
+        group.create_task(line.runner.run(delivery))
+        for expected in sent:
+            assert await broker.asked.get() == expected
+            assert delivery.settlement is None
+            await broker.answer.put("confirmed")
+        assert await delivery.settled() is Settlement.ACKED
+
+
+@pytest.mark.parametrize("call", ["head", "put", "presign"])
+async def test_a_store_that_is_down_burns_nothing(open_line, call):
+    """The job waits, longer each time, and completes; nothing fails and nothing is spoken twice."""
+    async with open_line(objects=StoreInTrouble(call, 3), presign_expires_s=60) as line:
+        assert await line.run(job()) is Settlement.ACKED
+        assert line.outcomes == ["started", "completed"]
+        assert line.broker.dead == []
+        assert line.waits_s == [0.5, 1.0, 2.0]
+        assert line.speaker.calls == 2
+
+
+async def test_links_are_made_on_demand_only(open_line):
+    """An event carries one where the settings give it a lifetime."""
+    async with open_line(objects=StoreInTrouble("none", 0), presign_expires_s=60) as line:
+        await line.run(job())
+        assert data_of(line.broker.events[-1])["presigned_url"].endswith(".wav?60")
+    async with open_line() as line:
+        await line.run(job())
+        assert data_of(line.broker.events[-1])["presigned_url"] is None
+
+
+async def test_a_bug_is_an_internal_error(open_line):
+    """The event names the kind of the fault and nothing of the job."""
+    async with open_line(objects=BrokenStore()) as line:
+        assert await line.run(job()) is Settlement.ACKED
+        error = data_of(line.broker.events[-1])["error"]
+        assert (error["code"], error["retryable"]) == ("internal_error", True)
+        assert "ZeroDivisionError" in error["message"]
+        assert MARKER not in error["message"]
+        assert line.broker.dead[0].error.code == "internal_error"
+
+
+async def test_a_bug_in_decoding_is_an_internal_error_too(open_line):
+    """The message's id tells whose it is."""
+
+    def broken_clock():
+        raise ZeroDivisionError
+
+    async with open_line(now=broken_clock) as line:
+        assert await line.run(job(), message_id="m") is Settlement.ACKED
+        (event,) = line.broker.events
+        assert (event.subject, data_of(event)["error"]["code"]) == ("m", "internal_error")
+
+
+async def test_a_bug_in_announcing_rejects_the_delivery(open_line):
+    """Where nothing can be told any more, the broker's own dead-lettering keeps the job."""
+
+    class BrokenBroker(InMemoryBroker):
+        async def send(self, event):
+            raise ZeroDivisionError(event.subject)
+
+    async with open_line(broker=BrokenBroker()) as line:
+        assert await line.run(job(speed=0)) is Settlement.REJECTED
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+async def test_the_interactive_lane_is_urgent(open_line, lane):
+    """Its segments go before those of the batch lane."""
+
+    class NotingSpeaker(FixedSpeaker):
+        urgent = frozenset()
+
+        async def speak(self, utterance, *, urgent=False):
+            self.urgent |= {urgent}
+            return await super().speak(utterance, urgent=urgent)
+
+    speaker = NotingSpeaker()
+    async with open_line(speaker=speaker) as line:
+        await line.runner.run(line.deliver(job(), lane))
+    assert speaker.urgent == {lane is Lane.INTERACTIVE}
+
+
+async def test_progress_is_announced_where_the_settings_say_so(open_line):
+    """One event a segment, each with an id of its own."""
+    async with open_line(progress=True) as line:
+        await line.run(job())
+        assert line.outcomes == ["started", "progress", "progress", "completed"]
+        assert [data_of(event)["segments_done"] for event in line.broker.events[1:3]] == [1, 2]
+        assert len({event.id for event in line.broker.events}) == 4
+
+
+async def test_the_senders_wishes_reach_every_event(open_line):
+    """Correlation, reply queue and trace context come along."""
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    properties = {"correlation_id": "c", "reply_to": "q", "headers": {"traceparent": parent}}
+    async with open_line() as line:
+        await line.run(job(), **properties)
+        assert {event.correlation_id for event in line.broker.events} == {"c"}
+        assert all(event.trace == {"traceparent": parent} for event in line.broker.events)
+        assert [(queue, event.type.outcome) for queue, event in line.broker.replies] == [
+            ("q", "completed")
+        ]
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"speed": 0}, {MARKER: 1}, {"voice": MARKER}, {"labels": {"a": MARKER}}], ids=str
+)
+@pytest.mark.parametrize("objects", [InMemoryObjectStore(), BrokenStore()], ids=["well", "broken"])
+async def test_no_log_line_holds_what_the_publisher_wrote(open_line, fields, objects):
+    """Each ended job has one line with its id and outcome, and the text is in none."""
+    with structlog.testing.capture_logs() as lines:
+        async with open_line(objects=objects) as line:
+            await line.run(job(**fields))
+    ends = [line for line in lines if line["event"] in ("job_completed", "job_failed")]
+    assert len(ends) == 1
+    assert MARKER not in repr([{**line, "exc_info": None} for line in lines])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(
+    body=st.binary()
+    | st.fixed_dictionaries(
+        {"text": st.text(max_size=20)},
+        optional={
+            "voice": st.sampled_from(["tone/low", "bright", "no/body"]),
+            "speed": st.sampled_from([0, 0.5, 1, "fast"]),
+            "job_id": st.sampled_from(["mine", "", None]),
+            "marks": st.sampled_from([["sentence"], ["word"], ["sentence"] * 2]),
+            "expires_at": st.sampled_from(["2000-01-01T00:00:00Z", "2040-01-01T00:00:00Z", "?"]),
+        },
+    ).map(lambda fields: json.dumps(fields).encode()),
+    broken=st.sampled_from([None, "store", "speaker"]),
+    message_id=st.sampled_from([None, "m"]),
+)
+def test_whatever_comes_is_settled_once(open_line, body, broken, message_id):
+    """A second settlement would raise, and a job that is told of is told how it ended, once."""
+
+    async def play():
+        objects = BrokenStore() if broken == "store" else InMemoryObjectStore()
+        answers = [EngineFailedError("no")] if broken == "speaker" else []
+        async with open_line(objects=objects, speaker=FixedSpeaker(*answers)) as line:
+            assert await line.run(body, message_id=message_id) is Settlement.ACKED
+            assert sum(event.type.is_terminal for event in line.broker.events) <= 1
+            assert len(line.broker.dead) == ("failed" in line.outcomes or not line.outcomes)
+
+    asyncio.run(play())

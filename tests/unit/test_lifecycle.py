@@ -1,0 +1,120 @@
+import asyncio
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from utterd.lifecycle import STOP_SIGNALS, stop_on_signals, unless_stopped
+
+WAIT_FOR_SIGNALS = """
+import asyncio
+from utterd.lifecycle import stop_on_signals
+
+async def main():
+    with stop_on_signals() as stop:
+        print("ready", flush=True)
+        await stop.wait()
+        print("stopping", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: number.name)
+async def test_the_first_signal_asks_for_a_stop(number):
+    """SIGTERM and SIGINT set the event, and nothing else happens."""
+    with stop_on_signals() as stop:
+        assert not stop.is_set()
+        signal.raise_signal(number)
+        async with asyncio.timeout(5):
+            await stop.wait()
+
+
+@pytest.mark.parametrize("second", STOP_SIGNALS, ids=lambda number: number.name)
+def test_the_second_signal_ends_the_process(second):
+    """Whoever can't wait for the drain gets an end, with the signal as the exit status."""
+    with subprocess.Popen(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-c", WAIT_FOR_SIGNALS], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.readline() == "stopping\n"
+            process.send_signal(second)
+            assert process.wait(timeout=10) == -second
+        finally:
+            process.kill()
+
+
+async def test_handlers_are_put_back():
+    """After the block, signals do what they did before."""
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
+    with stop_on_signals():
+        assert [signal.getsignal(number) for number in STOP_SIGNALS] != before
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
+
+
+async def test_work_that_ends_first_gives_its_result():
+    """Without a stop, the result comes through."""
+
+    async def work() -> str:
+        return "connected"
+
+    assert await unless_stopped(asyncio.Event(), work()) == "connected"
+
+
+async def test_a_stop_cancels_work():
+    """With a stop, the work is cancelled and there is no result."""
+    stop = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        stop.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    assert await unless_stopped(stop, work()) is None
+    assert ended.is_set()
+
+
+async def test_a_result_that_comes_with_the_stop_is_not_lost():
+    """A connection that opens in the moment of the stop is still there to be closed."""
+    stop = asyncio.Event()
+
+    async def work() -> str:
+        stop.set()
+        return "connected"
+
+    assert await unless_stopped(stop, work()) == "connected"
+    assert await unless_stopped(stop, work()) == "connected"
+
+
+async def test_a_fault_of_the_work_comes_as_it_is():
+    """Not inside a group: the caller catches what the work raises."""
+
+    async def work() -> None:
+        raise ConnectionError("refused")
+
+    with pytest.raises(ConnectionError, match="refused"):
+        await unless_stopped(asyncio.Event(), work())
+
+
+async def test_whoever_waits_can_be_cancelled():
+    """Cancelling the wait cancels the work with it."""
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await unless_stopped(asyncio.Event(), work())
+    assert ended.is_set()
