@@ -85,18 +85,20 @@ async def bare_consumer(
     *,
     prefetch: int,
     payload: bytes,
+    concurrent: bool = False,
     on_start: Callable[[], None] = lambda: None,
     on_done: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[None]:
     """Answer each message of `BARE_QUEUE` with one confirmed event and an ack.
 
-    Like the daemon it uses two connections, and works on as many messages at once as the
-    prefetch lets through.
+    Like the daemon it uses two connections.
 
     Args:
         settings: which broker.
         prefetch: unsettled messages.
         payload: the events' data.
+        concurrent: work on as many messages at once as the prefetch lets through, instead of on
+            one after the other.
         on_start: told of each delivery.
         on_done: told of each settlement.
     """
@@ -124,5 +126,16 @@ async def bare_consumer(
             await incoming.ack()
             on_done()
 
-        await queue.consume(answer)
-        yield
+        if concurrent:
+            await queue.consume(answer)
+            yield
+            return
+        async with queue.iterator() as messages, asyncio.TaskGroup() as group:
+
+            async def loop() -> None:
+                async for message in messages:
+                    await answer(message)
+
+            looping = group.create_task(loop())
+            yield
+            looping.cancel()

@@ -23,6 +23,7 @@ def machine_facts(connection: AbstractConnection) -> list[str]:
         f"Linux {platform.release()}, Python {platform.python_version()}",
         f"{libraries}, {clients}",
         f"RabbitMQ {_broker_version(connection)}",
+        f"load average before the first measurement: {os.getloadavg()[0]:.1f}",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from textwrap import fill
 
 INTRODUCTION = """\
 # Performance
@@ -12,16 +13,9 @@ another machine too.
 """
 
 REPEAT = """\
-## Repeat it
-
-```
-make bench
-```
-
-It takes about {duration_min:.0f} minutes, starts its own RabbitMQ and S3 server on the same cores
-as everything else, and leaves nothing but this file behind. Close what else uses the processor: the
-ratios bear a busy machine, latencies and absolute figures don't.
-"""
+`make bench` takes about {duration_s:.0f} seconds, starts its own RabbitMQ and S3 server on the same
+cores as everything else, and leaves nothing but this file behind. Close what else uses the
+processor: processor times bear a busy machine well, ratios less, latencies and rates not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +68,7 @@ class Section:
     def markdown(self) -> str:
         lines = self.table or tuple(row.cells() for row in self.rows)
         return "\n".join(
-            [f"## {self.title}", "", self.method, "", *_table(self.headings, lines), ""]
+            [f"## {self.title}", "", _wrapped(self.method), "", *_table(self.headings, lines), ""]
         )
 
 
@@ -93,10 +87,20 @@ def document(machine: Iterable[str], sections: Iterable[Section], *, duration_s:
                 *(f"- {fact}" for fact in machine),
                 "",
                 *(section.markdown() for section in sections),
-                REPEAT.format(duration_min=max(1.0, duration_s / 60)),
+                "## Repeat it",
+                "",
+                _wrapped(REPEAT.format(duration_s=duration_s)),
             ]
         ).rstrip()
         + "\n"
+    )
+
+
+def _wrapped(text: str) -> str:
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(
+        fill(paragraph, width=100, break_long_words=False, break_on_hyphens=False)
+        for paragraph in paragraphs
     )
 
 

@@ -35,6 +35,12 @@ def announcements(count: int) -> list[str]:
     ]
 
 
+def bulletins(count: int) -> list[str]:
+    """Texts of four sentences or more and about 330 characters; at most 120."""
+    texts = announcements(4 * count)
+    return [" ".join(texts[number::count]) for number in range(count)]
+
+
 def notices(numbers: range) -> list[str]:
     """Texts of one sentence and about 30 characters, one for each number."""
     return [f"Parcel {number} is at the counter." for number in numbers]

@@ -15,7 +15,7 @@ from broker import event_queue, publish_jobs
 from daemon import Daemon
 from proc import processor_s
 from report import Row, Section
-from texts import announcements
+from texts import bulletins
 
 from utterd.broker.connection import connect
 from utterd.config import BrokerSettings
@@ -24,18 +24,18 @@ from utterd_schemas.job import Job
 
 TARGET_RATIO = 0.8
 _ROUNDS = 4
-_TEXTS_PER_ROUND = 100
+_TEXTS_PER_ROUND = 30
 _TIMEOUT_S = 120.0
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 METHOD = f"""\
 Seconds of speech for each second of wall time. `utterd run` with its defaults (a worker for each
-core, S3 store, WAV) gets {_TEXTS_PER_ROUND} jobs at once, of one or two sentences that nobody has
-asked for before; the clock runs from the first publish to the last `completed` event. The baseline
-is the bare `hibari-tts` in a loop over the same texts, in as many processes, of one thread each, as
-the daemon has workers. Both are credited with the audio that the bare library made of the texts.
-RabbitMQ, the S3 server and this client share the cores with the daemon; the bare library has the
-cores to itself. Median of {_ROUNDS} rounds in turns."""
+core, S3 store, WAV) gets {_TEXTS_PER_ROUND} jobs at once, of four to eight sentences each that
+nobody has asked for before; the clock runs from the first publish to the last `completed` event.
+The baseline is the bare `hibari-tts` in a loop over the same texts, in as many processes, of one
+thread each, as the daemon has workers. Both are credited with the audio that the bare library made
+of the texts. RabbitMQ, the S3 server and this client share the cores with the daemon; the bare
+library has the cores to itself. Median of {_ROUNDS} rounds in turns."""
 
 
 class BareLibrary:
@@ -107,7 +107,7 @@ async def measure_throughput(
         daemon: with nothing else to do.
     """
     workers = len(daemon.worker_pids)
-    texts = announcements(_ROUNDS * _TEXTS_PER_ROUND)
+    texts = bulletins(_ROUNDS * _TEXTS_PER_ROUND)
     daemon_rates: list[float] = []
     bare_rates: list[float] = []
     all_audio_s = parent_s = bare_processor_s = 0.0
@@ -115,7 +115,7 @@ async def measure_throughput(
         for number in range(_ROUNDS):
             batch = texts[number * _TEXTS_PER_ROUND :][:_TEXTS_PER_ROUND]
             parent_s -= processor_s(daemon.pid)
-            daemon_s = await complete_jobs(connection, broker, batch, f"announcement-{number}")
+            daemon_s = await complete_jobs(connection, broker, batch, f"bulletin-{number}")
             parent_s += processor_s(daemon.pid)
             bare_processor_s -= library.processor_s
             audio_s, bare_s = await library.speak(batch)

@@ -82,7 +82,9 @@ def encode(pcm: Pcm, source_rate_hz: int, spec: OutputSpec) -> Encoded:
             "There is no audio to encode; try again, or try another voice.", samples=pcm.size
         )
     data = _encode_samples(samples, spec)
-    frames = samples.size if spec.traits.headerless else soundfile.info(io.BytesIO(data)).frames
+    # Only a lossy codec in a container pads what it is given.
+    pads = spec.traits.lossy and not spec.traits.headerless
+    frames = soundfile.info(io.BytesIO(data)).frames if pads else samples.size
     return Encoded(
         data=data,
         content_type=spec.content_type,

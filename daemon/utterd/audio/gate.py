@@ -5,7 +5,16 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from utterd.audio.pcm import SILENT_PEAK, Pcm, audible_frames, check_pcm, frame_length, peak, runs
+from utterd.audio.pcm import (
+    AUDIBLE_POWER,
+    SILENT_PEAK,
+    Pcm,
+    check_pcm,
+    frame_length,
+    frame_power,
+    peak,
+    runs,
+)
 
 Reason: TypeAlias = Literal[
     "silent",
@@ -74,9 +83,10 @@ def judge(pcm: Pcm, *, sample_rate_hz: int, spoken_chars: int, speed: float) -> 
     check_pcm(pcm)
     duration_s = pcm.size / sample_rate_hz
     loudest = peak(pcm)
-    audible = audible_frames(pcm, sample_rate_hz)
+    power = frame_power(pcm, sample_rate_hz)
+    audible = power > AUDIBLE_POWER
     silence_ratio = 1.0 - float(audible.mean()) if audible.size else 1.0
-    clipped_ratio = float(np.mean(np.abs(pcm) >= FULL_SCALE)) if pcm.size else 0.0
+    clipped_ratio = _clipped_ratio(pcm) if loudest >= FULL_SCALE else 0.0
     frame_s = frame_length(sample_rate_hz) / sample_rate_hz
     longest_silence_s = max((stop - start for start, stop in runs(~audible)), default=0) * frame_s
     silent = loudest < SILENT_PEAK
@@ -89,7 +99,7 @@ def judge(pcm: Pcm, *, sample_rate_hz: int, spoken_chars: int, speed: float) -> 
         "long_silence": not silent and longest_silence_s * speed > MAX_SILENCE_S,
         "clipped": clipped_ratio > MAX_CLIPPED_RATIO,
         "overdriven": loudest > MAX_PEAK,
-        "cut_tail": not silent and _tail_ratio(pcm, sample_rate_hz) > MAX_TAIL_RATIO,
+        "cut_tail": not silent and _tail_ratio(pcm, power, sample_rate_hz) > MAX_TAIL_RATIO,
     }
     reasons = tuple(reason for reason, found in findings.items() if found)
     return Quality(
@@ -102,9 +112,17 @@ def judge(pcm: Pcm, *, sample_rate_hz: int, spoken_chars: int, speed: float) -> 
     )
 
 
-def _tail_ratio(pcm: Pcm, sample_rate_hz: int) -> float:
-    """Compare the level of the last milliseconds with the mean level of what is audible."""
-    heard = np.repeat(audible_frames(pcm, sample_rate_hz), frame_length(sample_rate_hz))
-    power = np.square(pcm, dtype=np.float64)
-    tail = power[-max(1, round(CUT_TAIL_S * sample_rate_hz)) :]
-    return float(np.sqrt(tail.mean() / power[heard[: pcm.size]].mean()))
+def _clipped_ratio(pcm: Pcm) -> float:
+    return float(np.mean(np.abs(pcm) >= FULL_SCALE))
+
+
+def _tail_ratio(pcm: Pcm, power: Pcm, sample_rate_hz: int) -> float:
+    """Compare the level of the last milliseconds with the mean level of what is audible.
+
+    Args:
+        pcm: the clip.
+        power: of its frames, from `frame_power`.
+        sample_rate_hz: of the clip.
+    """
+    tail = pcm[-max(1, round(CUT_TAIL_S * sample_rate_hz)) :] / np.float32(peak(pcm))
+    return float(np.sqrt(np.mean(np.square(tail)) / power[power > AUDIBLE_POWER].mean()))

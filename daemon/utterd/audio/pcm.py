@@ -16,9 +16,11 @@ FADE_S: Final = 0.005
 SILENT_PEAK: Final = 10 ** (-60 / 20)
 """A clip that stays below -60 dBFS can't be heard beside speech."""
 
+AUDIBLE_POWER: Final = 10 ** (-50 / 10)
+"""Of a frame, relative to the loudest sample's. Final fricatives lie as low as 45 dB below a
+vowel's peak and must survive the trim."""
+
 _FRAME_S: Final = 0.005
-# Final fricatives lie as low as 45 dB below a vowel's peak and must survive the trim.
-_AUDIBLE_RATIO: Final = 10 ** (-50 / 20)
 # Kept around what is audible, so that onsets and decays below the threshold are not cut.
 _MARGIN_S: Final = 0.020
 # The closure before a plosive is shorter than this gap and its release may be as short as this
@@ -52,7 +54,7 @@ def check_pcm(pcm: npt.NDArray[np.generic]) -> Pcm:
 
 def peak(pcm: Pcm) -> float:
     """Give the largest magnitude, 0.0 for no samples."""
-    return float(np.abs(pcm).max(initial=0.0))
+    return max(float(pcm.max(initial=0.0)), -float(pcm.min(initial=0.0)))
 
 
 def limit_peak(pcm: Pcm, ceiling: float = 1.0) -> Pcm:
@@ -90,21 +92,34 @@ def frame_length(sample_rate_hz: int) -> int:
     return max(1, round(_FRAME_S * sample_rate_hz))
 
 
+def frame_power(pcm: Pcm, sample_rate_hz: int) -> Pcm:
+    """Give the mean square of each frame of 5 ms, where the clip's loudest sample counts as 1.
+
+    Returns:
+        Float32 powers, shape (ceil(n / frame_length),); a last part of a frame is filled with
+        silence. All of them are 0 in a clip that can't be heard beside speech.
+    """
+    length = frame_length(sample_rate_hz)
+    whole = pcm.size // length
+    power = np.zeros(-(-pcm.size // length), np.float32)
+    loudest = peak(pcm)
+    if loudest < SILENT_PEAK:
+        return power
+    # Relative to the peak, no square overflows.
+    level = pcm * np.float32(1 / loudest)
+    frames, rest = level[: whole * length].reshape(whole, length), level[whole * length :]
+    power[:whole] = np.einsum("ij,ij->i", frames, frames)
+    power[whole:] = np.dot(rest, rest)
+    return power / np.float32(length)
+
+
 def audible_frames(pcm: Pcm, sample_rate_hz: int) -> npt.NDArray[np.bool_]:
     """Tell for each frame of 5 ms whether it can be heard beside the clip's loudest sample.
 
     Returns:
         Booleans, shape (ceil(n / frame_length),); a last part of a frame counts as one.
     """
-    length = frame_length(sample_rate_hz)
-    count = -(-pcm.size // length)
-    loudest = peak(pcm)
-    if loudest < SILENT_PEAK:
-        return np.zeros(count, np.bool_)
-    padded = np.zeros(count * length, np.float64)
-    padded[: pcm.size] = pcm
-    rms = np.sqrt(np.square(padded).reshape(count, length).mean(axis=1))
-    return np.asarray(rms > loudest * _AUDIBLE_RATIO, np.bool_)
+    return np.asarray(frame_power(pcm, sample_rate_hz) > AUDIBLE_POWER, np.bool_)
 
 
 def runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

@@ -35,7 +35,7 @@ def finish(speech: Speech, plan: Plan) -> Finished:
     joined = join(speech.clips, plan.native_rate_hz)
     return Finished(
         encoded=encode(joined.pcm, plan.native_rate_hz, plan.output),
-        pcm_sha256=sha256(joined.pcm.tobytes()).hexdigest(),
+        pcm_sha256=sha256(joined.pcm.data).hexdigest(),
         marks=sentence_marks(plan.segments, joined.spans) if plan.marks_name else None,
     )
 
