@@ -3,13 +3,13 @@
 PYTHON ?= python3
 VENV := .venv/bin
 SOURCES := daemon schemas tests
+# Another interpreter makes another environment.
+INSTALLED := .venv/.installed-by-$(subst /,-,$(PYTHON))
 
 .DEFAULT_GOAL := help
-# `make demo` ends with a path, also under `make -C`.
-MAKEFLAGS += --no-print-directory
 # Set-up steps may both call apt-get.
 .NOTPARALLEL:
-.PHONY: help setup rabbitmq demo test lint format bench clean
+.PHONY: help setup rabbitmq demo test lint format bench chaos soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
@@ -32,9 +32,16 @@ format: setup ## let ruff fix and format the code
 bench: setup ## measure; writes docs/performance.md
 	$(VENV)/python tests/bench/run.py
 
-setup: .venv/.installed rabbitmq ## virtual environment and RabbitMQ (PYTHON=... chooses the interpreter)
+chaos: CHAOS_SEED ?= $(shell date +%s)
+chaos: setup ## 500 jobs through a random schedule of faults (CHAOS_SEED=... repeats one)
+	CHAOS_JOBS=500 CHAOS_SEED=$(CHAOS_SEED) $(VENV)/python -m pytest tests/chaos
 
-.venv/.installed: pyproject.toml constraints.txt .ci/setup-python
+soak: setup ## 5,000 jobs through one daemon; fails when anything leaks
+	PYTHONPATH=tests $(VENV)/python -m chaos.soak
+
+setup: $(INSTALLED) rabbitmq ## virtual environment and RabbitMQ (PYTHON=... chooses the interpreter)
+
+$(INSTALLED): pyproject.toml constraints.txt .ci/setup-python
 	@.ci/setup-python "$(PYTHON)"
 	@touch $@
 

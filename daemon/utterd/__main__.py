@@ -13,7 +13,7 @@ def main() -> None:
     """Run the command line; one clear line and an exit status for each error of ours."""
     try:
         app()
-    except* UtterdError as errors:
+    except* (UtterdError, OSError) as errors:
         error = leaf_error(errors)
         print(f"utterd: {error}", file=sys.stderr)  # noqa: T201 - a command line prints
         sys.exit(exit_status_of(error))

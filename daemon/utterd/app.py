@@ -1,38 +1,45 @@
 """The composition root: makes every part from the settings and ties them together."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 
 import structlog
 
 from utterd.backoff import FullJitter
 from utterd.broker.consumer import Consumer
 from utterd.broker.event import EventSink
+from utterd.broker.publisher import ENVIRONMENT_PART as PUBLISHING_PART
 from utterd.broker.publisher import Publisher
 from utterd.config import Settings, StoreSettings
 from utterd.engines.host import EngineHost, engine_host
 from utterd.engines.registry import engine_module
-from utterd.errors import ConfigurationError, StoreUnavailableError, UnknownVoiceError
+from utterd.environment import Environment
+from utterd.errors import ConfigurationError, UnknownVoiceError
+from utterd.interruptions import Interruptions
 from utterd.jobs.announce import Announcer
 from utterd.jobs.plan import Planner
-from utterd.jobs.runner import Runner
+from utterd.jobs.runner import STORE_PART, Runner
 from utterd.jobs.singleflight import SingleFlight
 from utterd.jobs.speak import Speaker
-from utterd.lifecycle import stop_on_signals, unless_stopped
+from utterd.lifecycle import stop_on_signals
 from utterd.offload import Offload
 from utterd.ops.cpu import plan_workers, usable_cores
 from utterd.store.filesystem import FilesystemObjectStore
 from utterd.store.protocol import ObjectStore
 from utterd.store.s3 import open_s3_store
 from utterd.store.s3_client import S3Options
+from utterd.store.spool import Spool
 
 log = structlog.get_logger(__name__)
 
-STORE_DELAYS = FullJitter(base_s=0.5, cap_s=30.0)
+PROBE_DELAYS = FullJitter(base_s=0.5, cap_s=30.0)
 
 
 def utc_now() -> datetime:
@@ -54,6 +61,7 @@ def make_planner(settings: Settings) -> Planner:
         aliases=speech.aliases,
         default_format=speech.format,
         max_text_chars=speech.max_text_chars,
+        max_pauses_s=speech.max_pauses_s,
         prefix=settings.store.prefix,
     )
     for name in (speech.voice, *speech.aliases):
@@ -93,7 +101,9 @@ def _s3_options(settings: StoreSettings) -> S3Options:
     )
 
 
-def make_engine_host(settings: Settings, planner: Planner) -> EngineHost:
+def make_engine_host(
+    settings: Settings, planner: Planner, environment: Environment | None = None
+) -> EngineHost:
     """The configured engine's workers, sized for this machine; not started."""
     engine = settings.engine
     return EngineHost(
@@ -101,16 +111,21 @@ def make_engine_host(settings: Settings, planner: Planner) -> EngineHost:
         plan_workers(usable_cores(), workers=engine.workers, threads=engine.threads),
         start_timeout_s=engine.start_timeout_s,
         cancel_grace_s=engine.cancel_grace_s,
+        max_worker_bytes=engine.max_worker_bytes,
+        environment=environment,
     )
 
 
-def make_runner(
+def make_runner(  # noqa: PLR0913 - one argument a part
     settings: Settings,
     *,
     planner: Planner,
     speaker: Speaker,
     objects: ObjectStore,
+    spool: Spool,
     sink: EventSink,
+    environment: Environment,
+    interruptions: Interruptions,
     encoding: Offload,
     tasks: asyncio.TaskGroup,
 ) -> Runner:
@@ -119,14 +134,18 @@ def make_runner(
         planner=planner,
         speaker=speaker,
         objects=objects,
+        spool=spool,
         sink=sink,
         announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now),
         flights=SingleFlight(tasks),
+        environment=environment,
+        interruptions=interruptions,
         encoding=encoding,
         now=utc_now,
         monotonic=time.monotonic,
         max_message_bytes=settings.speech.max_message_bytes,
         job_timeout_s=settings.speech.job_timeout_s,
+        retry_delays_s=settings.broker.limits.retry_delays_s,
         progress=settings.events.progress,
         presign_expires_s=settings.store.presign_expires_s,
     )
@@ -139,21 +158,26 @@ async def run_daemon(settings: Settings) -> None:
         ConfigurationError: the settings, the engine or the topology need a person.
     """
     planner = make_planner(settings)
-    host = make_engine_host(settings, planner)
-    publisher = Publisher(settings.broker)
+    environment, interruptions = Environment(), Interruptions()
+    host = make_engine_host(settings, planner, environment)
+    publisher = Publisher(settings.broker, environment)
     async with AsyncExitStack() as parts:
         stop = parts.enter_context(stop_on_signals())
         objects = await parts.enter_async_context(open_store(settings.store))
+        files = await parts.enter_async_context(Offload("spool", threads=1))
         encoding = await parts.enter_async_context(Offload("encode", threads=host.slots))
         await parts.enter_async_context(engine_host(host))
         tasks = await parts.enter_async_context(asyncio.TaskGroup())
-        publishing = tasks.create_task(publisher.run(), name="publisher")
+        spool = make_spool(settings.store, files)
         runner = make_runner(
             settings,
             planner=planner,
             speaker=host,
             objects=objects,
+            spool=spool,
             sink=publisher,
+            environment=environment,
+            interruptions=interruptions,
             encoding=encoding,
             tasks=tasks,
         )
@@ -162,24 +186,46 @@ async def run_daemon(settings: Settings) -> None:
             prefetch=host.slots,
             handle=runner.run,
             tasks=tasks,
+            environment=environment,
+            interruptions=interruptions,
             drain_timeout_s=settings.lifecycle.drain_timeout_s,
         )
-        await unless_stopped(stop, wait_for_store(objects))
+        # Nothing is taken before the store has answered once.
+        environment.report(STORE_PART, "not asked yet")
+        background = [
+            tasks.create_task(publisher.run(), name="publisher"),
+            tasks.create_task(
+                environment.watch(STORE_PART, partial(probe_store, objects, spool), PROBE_DELAYS),
+                name="store-watch",
+            ),
+            tasks.create_task(
+                environment.watch(PUBLISHING_PART, publisher.probe, PROBE_DELAYS),
+                name="publishing-watch",
+            ),
+        ]
         await consumer.run(stop)
-        publishing.cancel()
+        for task in background:
+            task.cancel()
     log.info("stopped")
 
 
-async def wait_for_store(objects: ObjectStore, delays: FullJitter = STORE_DELAYS) -> None:
-    """Return as soon as the store takes objects, and know what else it can do."""
-    failures = 0
-    while True:
-        try:
-            capabilities = await objects.probe()
-        except StoreUnavailableError as fault:
-            failures += 1
-            log.warning("waiting_for_store", failures=failures, reason=fault.message)
-            await delays.wait(failures)
-        else:
-            log.info("store_ready", bucket=objects.bucket, **asdict(capabilities))
-            return
+def make_spool(settings: StoreSettings, files: Offload) -> Spool:
+    """The spool, which needs no directory yet."""
+    return Spool(spool_directory(settings), files, max_bytes=settings.spool_max_bytes)
+
+
+def spool_directory(settings: StoreSettings) -> Path:
+    """Where the spool is: in the directory of the settings or of the host."""
+    state = os.environ.get("STATE_DIRECTORY") or Path.home() / ".local/state/utterd"
+    return settings.spool_directory or Path(state) / "spool"
+
+
+async def probe_store(objects: ObjectStore, spool: Spool) -> None:
+    """Find out whether the store takes objects, and hand it what waits.
+
+    Raises:
+        StoreUnavailableError: it does not.
+    """
+    capabilities = await objects.probe()
+    log.info("store_ready", bucket=objects.bucket, **asdict(capabilities))
+    await spool.flush(objects)

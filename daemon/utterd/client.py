@@ -1,8 +1,8 @@
-"""The other side of the broker: publish jobs, await and watch events."""
+"""The other side of the broker: publish jobs, call them off, await and watch events."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,9 +14,10 @@ from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
 from pydantic import JsonValue
 
 from utterd.broker.connection import BROKER_ERRORS, connect, losses_raised
-from utterd.broker.topology import routing_key
+from utterd.broker.control import cancel_order
+from utterd.broker.submit import submit
 from utterd.config import BrokerSettings, Lane
-from utterd.errors import BrokerUnavailableError, ConfigurationError
+from utterd.errors import BrokerUnavailableError, ConfigurationError, NotNowError
 from utterd_schemas.events import CONTENT_TYPE, HEADER_PREFIX, EventType
 from utterd_schemas.job import Job
 
@@ -28,6 +29,10 @@ _TERMINAL_TYPES = frozenset(str(kind) for kind in EventType if kind.is_terminal)
 
 _MAX_SHORT_STRING_BYTES = 255
 _LOST = "the connection to the broker was lost: try again when it is back"
+
+
+class NoOutcomeError(NotNowError):
+    """No daemon ended the job in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ class Client:
 
         Raises:
             ConfigurationError: there is no such lane on the broker.
-            BrokerUnavailableError: the broker refused, or did not confirm in time.
+            LaneFullError: the lane holds as many jobs as it may.
+            BrokerUnavailableError: the broker did not confirm in time.
         """
         job_id = job.job_id or str(uuid4())
         message = Message(
@@ -53,28 +59,7 @@ class Client:
             timestamp=datetime.now(UTC),
             reply_to=reply_to,
         )
-        try:
-            with losses_raised():
-                async with self.connection.channel(on_return_raises=True) as channel:
-                    # An alternate exchange takes what fits no lane, so no return would tell.
-                    await channel.declare_queue(self.settings.queues.of_lane(lane), passive=True)
-                    exchange = await channel.get_exchange(self.settings.exchanges.jobs)
-                    await exchange.publish(
-                        message, routing_key(lane), timeout=self.settings.publish_timeout_s
-                    )
-        except ChannelNotFoundEntity as error:
-            raise ConfigurationError(
-                f"the broker has no {lane} lane: run `utterd topology apply`, or start a daemon"
-            ) from error
-        except DeliveryError as error:
-            raise BrokerUnavailableError(
-                "the broker refused the job: its queue is full. Try again later"
-            ) from error
-        except BROKER_ERRORS as error:
-            raise BrokerUnavailableError(
-                f"the broker did not confirm the job ({type(error).__name__}): try again with the"
-                f" same job id, {job_id!r}"
-            ) from error
+        await submit(self.connection, self.settings, message, lane)
         return job_id
 
     async def publish_and_wait(self, job: Job, lane: Lane, *, timeout_s: float) -> ReceivedEvent:
@@ -82,22 +67,58 @@ class Client:
 
         Raises:
             ConfigurationError: there is no such lane on the broker.
-            BrokerUnavailableError: the broker refused or was lost, or no terminal event came
-                within `timeout_s`.
+            LaneFullError: the lane holds as many jobs as it may.
+            BrokerUnavailableError: the broker was lost.
+            NoOutcomeError: no terminal event came within `timeout_s`.
         """
         async with self._private_queue() as queue:
             job_id = await self.publish(job, lane, reply_to=queue.name)
-            try:
-                async with asyncio.timeout(timeout_s), aclosing(_events(queue)) as events:
-                    async for event in events:
-                        if event["subject"] == job_id and event["type"] in _TERMINAL_TYPES:
-                            return event
-            except TimeoutError:
-                pass
-        raise BrokerUnavailableError(
-            f"no terminal event for job {job_id} within {timeout_s:g} s: check that a daemon runs"
-            " (`utterd run`), or wait for the event with `utterd watch`"
-        )
+            outcomes = await _outcomes(queue, [job_id], timeout_s=timeout_s)
+        return outcomes[job_id]
+
+    async def cancel(self, job_ids: Collection[str]) -> None:
+        """Call jobs off; returns when the broker has handed the orders to all running daemons.
+
+        Raises:
+            ConfigurationError: there is no control exchange on the broker.
+            BrokerUnavailableError: no daemon runs, or the broker did not confirm.
+        """
+        name = self.settings.exchanges.control
+        try:
+            with losses_raised():
+                async with self.connection.channel(on_return_raises=True) as channel:
+                    control = await channel.get_exchange(name)
+                    for job_id in job_ids:
+                        await control.publish(
+                            cancel_order(job_id), "", timeout=self.settings.publish_timeout_s
+                        )
+        except ChannelNotFoundEntity as error:
+            raise ConfigurationError(_no_exchange(name)) from error
+        except DeliveryError as error:
+            raise BrokerUnavailableError(
+                "no daemon heard the order, and orders are not kept: start one (`utterd run`) and"
+                " cancel again"
+            ) from error
+        except BROKER_ERRORS as error:
+            raise BrokerUnavailableError(
+                f"the broker did not confirm the order ({type(error).__name__}): cancel again,"
+                " it does no harm"
+            ) from error
+
+    async def cancel_and_wait(
+        self, job_ids: Collection[str], *, timeout_s: float
+    ) -> dict[str, ReceivedEvent]:
+        """Call jobs off and return their terminal events by id, however they ended.
+
+        Raises:
+            ConfigurationError: an exchange is missing on the broker.
+            BrokerUnavailableError: no daemon runs, or the broker was lost.
+            NoOutcomeError: some job had no terminal event within `timeout_s`.
+        """
+        async with self._private_queue() as queue:
+            await self._subscribe(queue, "synthesis.*")
+            await self.cancel(job_ids)
+            return await _outcomes(queue, job_ids, timeout_s=timeout_s)
 
     async def watch(self, pattern: str = "#") -> AsyncIterator[ReceivedEvent]:
         """Events as they come, from now on.
@@ -110,16 +131,17 @@ class Client:
             BrokerUnavailableError: the broker was lost.
         """
         async with self._private_queue() as queue:
-            try:
-                await queue.bind(self.settings.exchanges.events, pattern)
-            except ChannelNotFoundEntity as error:
-                raise ConfigurationError(
-                    f"the broker has no exchange {self.settings.exchanges.events}: run"
-                    " `utterd topology apply`, or start a daemon"
-                ) from error
+            await self._subscribe(queue, pattern)
             async with aclosing(_events(queue)) as events:
                 async for event in events:
                     yield event
+
+    async def _subscribe(self, queue: AbstractQueue, pattern: str) -> None:
+        name = self.settings.exchanges.events
+        try:
+            await queue.bind(name, pattern)
+        except ChannelNotFoundEntity as error:
+            raise ConfigurationError(_no_exchange(name)) from error
 
     @asynccontextmanager
     async def _private_queue(self) -> AsyncIterator[AbstractQueue]:
@@ -143,6 +165,34 @@ async def open_client(settings: BrokerSettings, name: str) -> AsyncIterator[Clie
         yield Client(settings, connection)
 
 
+async def _outcomes(
+    queue: AbstractQueue, job_ids: Collection[str], *, timeout_s: float
+) -> dict[str, ReceivedEvent]:
+    """The terminal event of each job, by id.
+
+    Raises:
+        BrokerUnavailableError: the broker was lost.
+        NoOutcomeError: they did not all come in time.
+    """
+    outcomes: dict[str, ReceivedEvent] = {}
+    waiting = set(job_ids)
+    try:
+        async with asyncio.timeout(timeout_s), aclosing(_events(queue)) as events:
+            async for event in events:
+                job_id = str(event["subject"])
+                if job_id in waiting and event["type"] in _TERMINAL_TYPES:
+                    outcomes[job_id] = event
+                    waiting.discard(job_id)
+                if not waiting:
+                    break
+    except TimeoutError:
+        raise NoOutcomeError(
+            f"no terminal event for job {', '.join(sorted(waiting))} within {timeout_s:g} s: check"
+            " that a daemon runs (`utterd run`), or wait for the event with `utterd watch`"
+        ) from None
+    return outcomes
+
+
 async def _events(queue: AbstractQueue) -> AsyncGenerator[ReceivedEvent, None]:
     """Our events from a queue, others are passed over; never ends by itself.
 
@@ -155,6 +205,10 @@ async def _events(queue: AbstractQueue) -> AsyncGenerator[ReceivedEvent, None]:
             if incoming.type in _TYPES:
                 yield structured(incoming)
     raise BrokerUnavailableError(_LOST)
+
+
+def _no_exchange(name: str) -> str:
+    return f"the broker has no exchange {name}: run `utterd topology apply`, or start a daemon"
 
 
 def structured(incoming: AbstractIncomingMessage) -> ReceivedEvent:

@@ -3,8 +3,18 @@
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AmqpDsn, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, field_validator
+from pydantic import (
+    AmqpDsn,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    SecretStr,
+    TypeAdapter,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from utterd.engines.registry import engine_names
@@ -73,7 +83,7 @@ class QueueLimits(Section):
     """Jobs in a lane, beyond which publishers are refused."""
     consumer_timeout_s: int = Field(default=1800, ge=60)
     """How long the broker lets a delivery go unsettled."""
-    retry_delays_s: tuple[int, ...] = (10, 60, 600)
+    retry_delays_s: tuple[PositiveInt, ...] = (10, 60, 600)
     """Waits before further attempts, one queue each."""
 
 
@@ -135,8 +145,20 @@ class StoreSettings(Section):
     """Root of a filesystem store."""
     durable: bool = True
     """Whether a filesystem store waits until the disk has the object."""
+    spool_directory: Path | None = None
+    """Where finished audio waits while the bucket can't take it. Default: `spool` in the state
+    directory that systemd made, else in `~/.local/state/utterd`."""
+    spool_max_bytes: int = Field(default=512 * 1024 * 1024, ge=0)
+    """What does not fit is spoken again later."""
     presign_expires_s: int | None = Field(default=None, ge=1, le=604_800)
     """Lifetime of the link in `completed` events; unset, they carry none."""
+
+    @field_validator("endpoint_url")
+    @classmethod
+    def _holds_no_password(cls, endpoint_url: str | None) -> str | None:
+        if endpoint_url is not None and "@" in urlsplit(endpoint_url).netloc:
+            raise ValueError("must not hold credentials: set access_key_id and secret_access_key")
+        return endpoint_url
 
     @field_validator("prefix")
     @classmethod
@@ -155,6 +177,8 @@ class EngineSettings(Section):
     """Threads of each worker's sessions; default: 1."""
     start_timeout_s: Seconds = 60.0
     """How long a worker may take to load its model."""
+    max_worker_bytes: int | None = Field(default=1024 * 1024 * 1024, ge=64 * 1024 * 1024)
+    """A worker whose resident memory grows beyond this is replaced."""
     cancel_grace_s: Seconds = 5.0
     """How long a cancelled synthesis may hold its slot before its worker is replaced."""
 
@@ -177,6 +201,8 @@ class SpeechSettings(Section):
     """The format of jobs that name none."""
     max_text_chars: int = Field(default=10_000, ge=1)
     """The longest text or SSML of a job."""
+    max_pauses_s: Seconds = 600.0
+    """How long the pauses of a job may be in all: SSML can ask for hours in a few bytes."""
     max_message_bytes: int = Field(default=2 * 1024 * 1024, ge=1024)
     """The largest message body, compressed or not."""
     job_timeout_s: Seconds = 600.0

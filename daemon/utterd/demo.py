@@ -47,7 +47,7 @@ def run_demo(directory: Path, report: Report) -> int:
 
     Raises:
         ConfigurationError: a piece is missing or does not start.
-        BrokerUnavailableError: no event came in time.
+        NoOutcomeError: no event came in time.
     """
     report("starting RabbitMQ and an S3 server")
     with Sandbox(directory) as sandbox:

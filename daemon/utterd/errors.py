@@ -20,6 +20,10 @@ class ConfigurationError(UtterdError):
     """The settings, the host or the broker's topology must be changed by a person."""
 
 
+class NotNowError(UtterdError):
+    """All parts answer, but what was asked for has to wait: the same can succeed later."""
+
+
 class JobError(UtterdError):
     """One job can't be finished as it stands.
 

@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
@@ -53,3 +53,19 @@ async def unless_stopped(stop: asyncio.Event, work: Coroutine[None, None, Result
         # Only `work` can fail.
         raise errors.exceptions[0] from None
     return None if working.cancelled() else working.result()
+
+
+async def first_of(*awaited: asyncio.Event | asyncio.Future[Any]) -> set[object]:
+    """Wait until an event is set or a future is done; returns those that are."""
+    async with asyncio.TaskGroup() as group:
+        events = {
+            one: group.create_task(one.wait(), name="first-of")
+            for one in awaited
+            if isinstance(one, asyncio.Event)
+        }
+        futures = [one for one in awaited if not isinstance(one, asyncio.Event)]
+        await asyncio.wait([*events.values(), *futures], return_when=asyncio.FIRST_COMPLETED)
+        first: set[object] = {event for event, waiting in events.items() if waiting.done()}
+        for waiting in events.values():
+            waiting.cancel()
+    return first | {future for future in futures if future.done()}

@@ -1,6 +1,7 @@
 """Finds the settings: environment, systemd credentials, TOML file, defaults; the first wins."""
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from utterd.errors import ConfigurationError
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 DEFAULT_CONFIG = Path("/etc/utterd/utterd.toml")
+
+# Kubernetes and Docker links set these for a service that is called utterd.
+_SERVICE_LINK = re.compile(ENV_PREFIX + r"(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)")
 
 Tree = dict[str, Any]
 
@@ -130,6 +134,8 @@ def _refuse_unknown_variables() -> None:
     for variable in os.environ:
         upper = variable.upper()
         if not upper.startswith(ENV_PREFIX) or upper == CONFIG_VARIABLE:
+            continue
+        if _SERVICE_LINK.fullmatch(upper):
             continue
         if upper.split(ENV_DELIMITER)[0] not in known:
             paths = [environment_name(path) for path in setting_paths()]

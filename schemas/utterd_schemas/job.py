@@ -9,6 +9,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     StrictBool,
     StrictInt,
@@ -104,7 +105,8 @@ class Job(BaseModel):
     bitrate_kbps: StrictInt | None = Field(
         default=None, ge=1, le=512, description="For `mp3` and `opus`."
     )
-    marks: tuple[MarkKind, ...] = Field(
+    # FailFast: a million wrong elements are one fault, found at the first.
+    marks: Annotated[tuple[MarkKind, ...], FailFast()] = Field(
         default=(),
         max_length=2,
         description="Timing marks to store beside the audio.",

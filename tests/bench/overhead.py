@@ -23,11 +23,13 @@ from pydantic import SecretStr
 from report import Row, Section
 from texts import notices
 
-from utterd.app import make_planner, make_runner, open_store
+from utterd.app import make_planner, make_runner, make_spool, open_store
 from utterd.broker.consumer import Consumer
 from utterd.broker.message import Delivery
 from utterd.broker.publisher import Publisher
 from utterd.config import BrokerSettings, Settings, StoreSettings
+from utterd.environment import Environment
+from utterd.interruptions import Interruptions
 from utterd.offload import Offload
 from utterd.ops.cpu import plan_workers, usable_cores
 from utterd.testing.engine import FixedSpeaker
@@ -219,7 +221,8 @@ def _rows(name: str, line: list[Pace], bare: list[Pace], target: float | None) -
 
 async def _consume(settings: Settings, prefetch: int, span: Span) -> None:
     """Work on jobs as `utterd run` does, until all that the span counts are settled."""
-    publisher = Publisher(settings.broker)
+    environment, interruptions = Environment(), Interruptions()
+    publisher = Publisher(settings.broker, environment)
     async with AsyncExitStack() as parts:
         objects = await parts.enter_async_context(open_store(settings.store))
         encoding = await parts.enter_async_context(Offload("encode", threads=prefetch))
@@ -230,7 +233,10 @@ async def _consume(settings: Settings, prefetch: int, span: Span) -> None:
             planner=make_planner(settings),
             speaker=FixedSpeaker(),
             objects=objects,
+            spool=make_spool(settings.store, encoding),
             sink=publisher,
+            environment=environment,
+            interruptions=interruptions,
             encoding=encoding,
             tasks=tasks,
         )
@@ -245,6 +251,8 @@ async def _consume(settings: Settings, prefetch: int, span: Span) -> None:
             prefetch=prefetch,
             handle=handle,
             tasks=tasks,
+            environment=environment,
+            interruptions=interruptions,
             drain_timeout_s=_DRAIN_TIMEOUT_S,
         )
         await consumer.run(span.finished)

@@ -15,15 +15,18 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from utterd.broker.connection import connect
 from utterd.broker.consumer import Consumer
 from utterd.broker.event import Event, EventSink
-from utterd.broker.message import Delivery, Message
+from utterd.broker.message import Delivery, History, Message
 from utterd.broker.publisher import Publisher
 from utterd.broker.topology import routing_key, topology
-from utterd.config import BrokerSettings, Lane
+from utterd.config import BrokerSettings, Lane, QueueLimits
+from utterd.environment import Environment
 from utterd.errors import UnknownVoiceError
+from utterd.interruptions import Interruptions
 from utterd.testing.broker import InMemoryBroker, with_own_names
 from utterd_schemas.events import EventType
 
 REPLIES = "replies"
+RETRY_DELAY_S = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,10 @@ class Surroundings(Protocol):
         """The body of the next message that comes back after its settlement."""
         ...
 
+    async def next_attempt(self) -> tuple[bytes, Lane, History]:
+        """Body, lane and history of the next job that was postponed and comes back."""
+        ...
+
 
 class InMemory:
     def __init__(self) -> None:
@@ -84,6 +91,10 @@ class InMemory:
 
     async def delivered_again(self) -> bytes:
         return self.sink.released.pop(0).body
+
+    async def next_attempt(self) -> tuple[bytes, Lane, History]:
+        job = self.sink.postponed.pop(0)
+        return job.message.body, job.lane, job.history
 
     @staticmethod
     def _seen(event: Event) -> SeenEvent:
@@ -142,6 +153,11 @@ class Rabbit:
         await delivery.ack()
         return delivery.message.body
 
+    async def next_attempt(self) -> tuple[bytes, Lane, History]:
+        delivery = await self._deliveries.get()
+        await delivery.ack()
+        return delivery.message.body, delivery.lane, delivery.message.history
+
     async def _next(self, queue_name: str) -> AbstractIncomingMessage:
         queue = await self._channel.get_queue(queue_name)
         async with queue.iterator() as messages:
@@ -168,14 +184,17 @@ class Rabbit:
 
 @asynccontextmanager
 async def open_rabbit(amqp_url: str) -> AsyncIterator[Rabbit]:
-    settings = with_own_names(BrokerSettings(url=amqp_url), f"test-{uuid4().hex[:12]}")
+    limits = QueueLimits(retry_delays_s=(RETRY_DELAY_S,))
+    broker = BrokerSettings(url=amqp_url, limits=limits)
+    settings = with_own_names(broker, f"test-{uuid4().hex[:12]}")
     deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
 
     async def keep(delivery: Delivery) -> None:
         deliveries.put_nowait(delivery)
 
     stop = asyncio.Event()
-    publisher = Publisher(settings)
+    environment = Environment()
+    publisher = Publisher(settings, environment)
     async with (
         asyncio.timeout(30),
         await connect(settings, "test") as connection,
@@ -183,7 +202,15 @@ async def open_rabbit(amqp_url: str) -> AsyncIterator[Rabbit]:
         asyncio.TaskGroup() as tasks,
     ):
         await channel.set_qos(prefetch_count=1)
-        consumer = Consumer(settings, prefetch=4, handle=keep, tasks=tasks, drain_timeout_s=1)
+        consumer = Consumer(
+            settings,
+            prefetch=4,
+            handle=keep,
+            tasks=tasks,
+            environment=environment,
+            interruptions=Interruptions(),
+            drain_timeout_s=1,
+        )
         consuming = tasks.create_task(consumer.run(stop), name="consumer")
         publishing = tasks.create_task(publisher.run(), name="publisher")
         await consumer.consuming.wait()
@@ -254,7 +281,7 @@ async def test_a_delivery_carries_its_message_and_lane(broker, lane):
         "expiration_s",
         "timestamp",
         "headers",
-        "attempt",
+        "history",
         "expires_at",
     ):
         assert getattr(delivery.message, name) == getattr(MESSAGE, name), name
@@ -346,3 +373,13 @@ async def test_a_buried_job_lies_among_the_dead(broker):
     await broker.sink.bury(delivery.message, UnknownVoiceError("choose another voice"))
     await delivery.ack()
     assert await broker.next_dead() == (b"1", "m-1")
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+async def test_a_postponed_job_comes_back_by_its_lane(broker, lane):
+    """As it was, with what its next attempt is to know; its delivery is still to be settled."""
+    delivery = await broker.deliver(Message(body=b"1", message_id="m-1"), lane)
+    history = History(attempt=2, worker_deaths=1)
+    await broker.sink.postpone(delivery.message, lane, history, delay_s=RETRY_DELAY_S)
+    await delivery.ack()
+    assert await broker.next_attempt() == (b"1", lane, history)

@@ -17,10 +17,13 @@ from utterd.errors import EngineFailedError, UnknownVoiceError
 LOAD_VARIABLE = "ROGUE_LOAD"
 """Environment variable: `exit` or `hang` while the model is loaded."""
 
+GROWTH_BYTES = 300_000_000
+
 
 class RogueEngine:
     def __init__(self) -> None:
         self._spoken = 0
+        self._ballast = np.zeros(0, np.uint8)
 
     def speak(self, utterance: Utterance, cancel: CancelToken) -> PCM:  # noqa: C901, PLR0912 - a list of misdeeds
         what, *pipes = utterance.text.split()
@@ -37,6 +40,9 @@ class RogueEngine:
             case "obey":
                 while not threading.Event().wait(0.01):
                     cancel.raise_if_cancelled()
+            case "grow":
+                self._ballast = np.ones(GROWTH_BYTES, np.uint8)
+                threading.Event().wait()
             case "ignore":
                 threading.Event().wait()
             case "raise":

@@ -8,7 +8,8 @@ import aio_pika
 import pytest
 
 from utterd.broker.connection import connect
-from utterd.client import open_client
+from utterd.broker.control import listen
+from utterd.client import NoOutcomeError, open_client
 from utterd.config import Lane
 from utterd.errors import BrokerUnavailableError, ConfigurationError
 from utterd_schemas.events import HEADER_PREFIX, EventType
@@ -121,7 +122,7 @@ async def test_waiting_returns_the_terminal_event_of_the_own_job(client, channel
 
 async def test_waiting_ends_in_time(client):
     """Without a daemon the message says how to find out more."""
-    with pytest.raises(BrokerUnavailableError, match=r"j-1 within 0\.05 s: check that a daemon"):
+    with pytest.raises(NoOutcomeError, match=r"j-1 within 0\.05 s: check that a daemon"):
         await client.publish_and_wait(
             Job(text="Hello.", job_id="j-1"), Lane.INTERACTIVE, timeout_s=0.05
         )
@@ -140,6 +141,74 @@ async def _lost(client) -> str:
     with pytest.raises(BrokerUnavailableError) as caught:
         await client.publish_and_wait(Job(text="Hello."), Lane.INTERACTIVE, timeout_s=600)
     return str(caught.value)
+
+
+@pytest.fixture
+async def orders(channel, settings):
+    """What a daemon is told, as it comes."""
+    told: asyncio.Queue[tuple[str, datetime]] = asyncio.Queue()
+    await listen(channel, settings, lambda job_id, at: told.put_nowait((job_id, at)))
+    return told
+
+
+async def test_an_order_to_cancel_reaches_the_daemons(client, orders):
+    """Each job is named, with the instant from which on a new job of this id counts again."""
+    await client.cancel(["j-1", "j-2"])
+    (first, at), (second, _) = await orders.get(), await orders.get()
+    assert (first, second) == ("j-1", "j-2")
+    assert abs((datetime.now(UTC) - at).total_seconds()) < 15
+
+
+async def test_an_order_that_nobody_hears_is_told(client):
+    """Orders are not kept, so without a daemon nothing would happen."""
+    with pytest.raises(BrokerUnavailableError, match=r"no daemon heard the order.*cancel again"):
+        await client.cancel(["j-1"])
+
+
+async def test_an_order_without_an_exchange_says_what_to_run(client, channel, settings):
+    """On a broker without utterd's topology, cancel explains itself."""
+    await channel.exchange_delete(settings.exchanges.control)
+    with pytest.raises(ConfigurationError, match=r"run `utterd topology apply`, or start a daemon"):
+        await client.cancel(["j-1"])
+
+
+async def test_an_order_on_a_lost_connection_may_be_repeated(settings):
+    """The message says that it does no harm."""
+    async with open_client(settings, "utterd test") as client:
+        await client.connection.close()
+        with pytest.raises(BrokerUnavailableError, match="cancel again, it does no harm"):
+            await client.cancel(["j-1"])
+
+
+async def test_cancelling_can_wait_for_how_the_jobs_end(client, channel, settings, orders):
+    """One terminal event for each, whatever it is; other jobs' events are passed over."""
+
+    async def answer() -> None:
+        exchange = await channel.get_exchange(settings.exchanges.events)
+        await orders.get()
+        await orders.get()
+        for kind, job_id in (
+            (EventType.CANCELLED, "another"),
+            (EventType.STARTED, "j-2"),
+            (EventType.COMPLETED, "j-2"),
+            (EventType.CANCELLED, "j-1"),
+        ):
+            await exchange.publish(event(kind, job_id), kind.routing_key)
+
+    async with asyncio.TaskGroup() as daemon:
+        daemon.create_task(answer())
+        outcomes = await client.cancel_and_wait(["j-1", "j-2"], timeout_s=15)
+    assert {job_id: one["type"] for job_id, one in outcomes.items()} == {
+        "j-1": EventType.CANCELLED,
+        "j-2": EventType.COMPLETED,
+    }
+
+
+@pytest.mark.usefixtures("orders")
+async def test_waiting_for_a_cancellation_ends_in_time(client):
+    """Those jobs are named that nothing was heard of."""
+    with pytest.raises(NoOutcomeError, match=r"no terminal event for job j-1, j-2 within 0\.1 s"):
+        await client.cancel_and_wait(["j-2", "j-1"], timeout_s=0.1)
 
 
 async def test_watching_yields_what_fits_the_pattern(client, channel, settings):

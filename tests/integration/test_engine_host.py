@@ -14,9 +14,10 @@ import pytest
 
 from utterd.backoff import FullJitter
 from utterd.engines import hibari
-from utterd.engines.host import EngineHost, engine_host
+from utterd.engines.host import ENVIRONMENT_PART, EngineHost, engine_host
 from utterd.engines.protocol import PCM, Utterance
 from utterd.engines.registry import engine_module
+from utterd.environment import Environment
 from utterd.errors import (
     ConfigurationError,
     EngineFailedError,
@@ -26,6 +27,8 @@ from utterd.errors import (
 from utterd.ops.cpu import WorkerPlan
 
 HERE = Path(__file__).parent
+GROWTH_BYTES = 300_000_000
+"""More than a worker of the rogue engine has before it grows."""
 NO_DELAY = FullJitter(base_s=0.0, cap_s=0.0)
 
 RogueHost = Callable[..., AbstractAsyncContextManager[EngineHost]]
@@ -44,13 +47,20 @@ def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RogueHost:
     monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{info.parent}")
 
     def run(
-        *, workers: int = 1, start_timeout_s: float = 20.0, cancel_grace_s: float = 20.0
+        *,
+        workers: int = 1,
+        start_timeout_s: float = 20.0,
+        cancel_grace_s: float = 20.0,
+        max_worker_bytes: int | None = None,
+        environment: Environment | None = None,
     ) -> AbstractAsyncContextManager[EngineHost]:
         host = EngineHost(
             engine_module("rogue").describe(),
             WorkerPlan(workers=workers, concurrency=1, threads=1),
             start_timeout_s=start_timeout_s,
             cancel_grace_s=cancel_grace_s,
+            max_worker_bytes=max_worker_bytes,
+            environment=environment,
             restart_delays=NO_DELAY,
         )
         return engine_host(host)
@@ -231,6 +241,76 @@ async def test_a_model_that_does_not_load_is_a_configuration_error(
     with pytest.raises(ConfigurationError, match=message):
         async with rogue(workers=2, start_timeout_s=0.2 if misdeed == "hang" else 20.0):
             pytest.fail("entered")
+
+
+async def test_a_system_that_starts_no_process_is_a_configuration_error(
+    rogue: RogueHost, monkeypatch: pytest.MonkeyPatch
+):
+    """The message says what to look at, and nothing is left open."""
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with pytest.raises(ConfigurationError, match="the system starts no rogue worker"):
+        async with rogue():
+            pytest.fail("entered")
+
+
+async def test_a_worker_that_grows_too_large_is_replaced(rogue: RogueHost, until):
+    """Its request fails, the one beside it is served, and the new worker is small again."""
+    async with rogue(workers=2, max_worker_bytes=GROWTH_BYTES) as host:
+        before = set(host.pids)
+        with pytest.raises(WorkerDiedError, match="status -9"):
+            await host.speak(said("grow"))
+        assert int((await host.speak(said("pid")))[0]) in before
+        await until(lambda: len(host.pids) == 2 and set(host.pids) != before)
+        assert len(before & set(host.pids)) == 1
+
+
+async def test_without_any_worker_no_jobs_are_taken(
+    rogue: RogueHost, monkeypatch: pytest.MonkeyPatch
+):
+    """The environment tells why, and is sound again with the first worker that loads."""
+    environment = Environment()
+    async with rogue(environment=environment) as host:
+        assert environment.sound.is_set()
+        monkeypatch.setenv("ROGUE_LOAD", "exit")
+        os.kill(host.pids[0], signal.SIGKILL)
+        await environment.troubled.wait()
+        assert "did not load its model" in environment.faults[ENVIRONMENT_PART]
+        waiting = speaking(host, "count")
+        monkeypatch.delenv("ROGUE_LOAD")
+        await environment.sound.wait()
+        assert (await waiting)[0] == 1.0
+
+
+async def test_one_worker_that_is_left_is_enough(
+    rogue: RogueHost, monkeypatch: pytest.MonkeyPatch, until
+):
+    """Jobs go on while another worker can't be replaced, only slower."""
+    environment = Environment()
+    async with rogue(workers=2, environment=environment) as host:
+        monkeypatch.setenv("ROGUE_LOAD", "exit")
+        victim, survivor = host.pids
+        os.kill(victim, signal.SIGKILL)
+        await until(lambda: host.pids == (survivor,))
+        assert int((await host.speak(said("pid")))[0]) == survivor
+        assert environment.sound.is_set()
+
+
+async def test_the_start_is_told_when_a_slot_takes_the_request(rogue: RogueHost, pipe: Pipe):
+    """What waits in the line has not begun."""
+    begun, release = pipe(), pipe()
+    started: list[str] = []
+    async with rogue() as host:
+        first = speaking(host, f"hold {begun} {release}")
+        await pid_of(begun)
+        second = asyncio.create_task(
+            host.speak(said("count"), on_start=lambda: started.append("second"))
+        )
+        await asyncio.wait({second}, timeout=0)
+        assert started == []
+        await let_end(release)
+        await first
+        await second
+    assert started == ["second"]
 
 
 async def test_the_block_s_own_error_comes_out_bare(rogue: RogueHost):

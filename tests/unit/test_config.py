@@ -245,3 +245,16 @@ def test_any_file_is_settings_or_one_clear_error(write_toml, text):
     write_toml(text)
     with contextlib.suppress(ConfigurationError):
         load_settings()
+
+
+def test_an_endpoint_holds_no_password(monkeypatch, refusal):
+    """It would stand in the output of `utterd check`."""
+    monkeypatch.setenv("UTTERD_STORE__ENDPOINT_URL", f"http://user:{SECRET}@host")
+    assert "must not hold credentials" in refusal()
+
+
+@pytest.mark.parametrize("name", ["PORT", "PORT_80_TCP_ADDR", "SERVICE_HOST", "SERVICE_PORT_HTTP"])
+def test_links_to_a_service_of_this_name_are_no_settings(monkeypatch, name):
+    """Kubernetes sets them for a service that is called utterd."""
+    monkeypatch.setenv(f"UTTERD_{name}", "tcp://10.0.0.1:80")
+    assert load_settings().settings

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from utterd.lifecycle import STOP_SIGNALS, stop_on_signals, unless_stopped
+from utterd.lifecycle import STOP_SIGNALS, first_of, stop_on_signals, unless_stopped
 
 WAIT_FOR_SIGNALS = """
 import asyncio
@@ -118,3 +118,50 @@ async def test_whoever_waits_can_be_cancelled():
         async with asyncio.timeout(0.01):
             await unless_stopped(asyncio.Event(), work())
     assert ended.is_set()
+
+
+async def test_the_first_of_many_is_told():
+    """Events and futures count alike, and what happens together is told together."""
+    quiet, loud = asyncio.Event(), asyncio.Event()
+    future = asyncio.get_running_loop().create_future()
+    loud.set()
+    assert await first_of(quiet, loud, future) == {loud}
+    loud.clear()
+    waiting = asyncio.ensure_future(first_of(quiet, loud, future))
+    await asyncio.wait([waiting], timeout=0)
+    future.set_result(None)
+    quiet.set()
+    assert await waiting == {quiet, future}
+
+
+async def test_an_event_that_is_set_for_a_moment_is_told():
+    """Whoever waits has seen it, though it is unset again."""
+    event = asyncio.Event()
+    waiting = asyncio.ensure_future(first_of(event))
+    while not waiting.done():
+        event.set()
+        event.clear()
+        await asyncio.sleep(0)
+    assert await waiting == {event}
+
+
+@pytest.mark.parametrize("end", ["error", "cancel"])
+async def test_a_future_that_failed_is_done_too(end):
+    """Its owner asks it for the error; whoever waits for the first of many does not."""
+    future = asyncio.get_running_loop().create_future()
+    if end == "error":
+        future.set_exception(ConnectionError("lost"))
+    else:
+        future.cancel()
+    assert await first_of(asyncio.Event(), future) == {future}
+    with pytest.raises(ConnectionError if end == "error" else asyncio.CancelledError):
+        future.result()
+
+
+async def test_whoever_waits_for_the_first_can_be_cancelled():
+    """The futures are somebody else's and stay as they are."""
+    future = asyncio.get_running_loop().create_future()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await first_of(asyncio.Event(), future)
+    assert not future.done()

@@ -1,21 +1,38 @@
 """Takes jobs from the lanes and hands each to a task of the daemon's own."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 import structlog
-from aio_pika.abc import AbstractConnection, AbstractIncomingMessage, AbstractQueueIterator
+from aio_pika.abc import (
+    AbstractChannel,
+    AbstractConnection,
+    AbstractIncomingMessage,
+    AbstractQueueIterator,
+)
+from aiormq.exceptions import ChannelAccessRefused
 
 from utterd.backoff import FullJitter
 from utterd.broker import declare
 from utterd.broker.connection import BROKER_ERRORS, keep_connecting, losses_raised
+from utterd.broker.control import listen
 from utterd.broker.message import Delivery, Message
 from utterd.broker.topology import topology
 from utterd.config import BrokerSettings, Lane
-from utterd.lifecycle import unless_stopped
+from utterd.environment import Environment
+from utterd.errors import ConfigurationError
+from utterd.interruptions import Interruptions
+from utterd.lifecycle import first_of, unless_stopped
 
 log = structlog.get_logger(__name__)
+
+QUIET_TIMEOUT_S = 5.0
+
+ENVIRONMENT_PART = "topology"
+"""The name in the environment of what the daemon found when it came, and misses now."""
 
 Handler = Callable[[Delivery], Coroutine[None, None, None]]
 
@@ -23,8 +40,9 @@ Handler = Callable[[Delivery], Coroutine[None, None, None]]
 class AmqpDelivery:
     """A `Delivery` from RabbitMQ."""
 
-    def __init__(self, incoming: AbstractIncomingMessage, lane: Lane) -> None:
+    def __init__(self, incoming: AbstractIncomingMessage, lane: Lane, quiet: asyncio.Event) -> None:
         self._incoming = incoming
+        self._quiet = quiet
         self._lane = lane
         self._message = _message(incoming)
 
@@ -43,6 +61,10 @@ class AmqpDelivery:
         await self._settle(self._incoming.reject(requeue=False))
 
     async def release(self) -> None:
+        # While we consume, the broker would hand it to us again at once.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(QUIET_TIMEOUT_S):
+                await self._quiet.wait()
         await self._settle(self._incoming.nack(requeue=True))
 
     async def _settle(self, settlement: Awaitable[None]) -> None:
@@ -78,6 +100,8 @@ class Consumer:
         prefetch: unsettled deliveries a lane; the number of engine slots.
         handle: what to do with a delivery; it must settle it.
         tasks: the group that the deliveries' tasks live in.
+        environment: while it is troubled, nothing is taken.
+        interruptions: by which jobs are called off and handed back.
         drain_timeout_s: how long jobs in hand may take to finish after a stop.
     """
 
@@ -88,6 +112,8 @@ class Consumer:
         prefetch: int,
         handle: Handler,
         tasks: asyncio.TaskGroup,
+        environment: Environment,
+        interruptions: Interruptions,
         drain_timeout_s: float,
         delays: FullJitter | None = None,
     ) -> None:
@@ -95,17 +121,22 @@ class Consumer:
         self._prefetch = prefetch
         self._handle = handle
         self._tasks = tasks
+        self._environment = environment
+        self._interruptions = interruptions
         self._drain_timeout_s = drain_timeout_s
         self._in_hand: set[asyncio.Task[None]] = set()
         self._delays = delays or FullJitter(base_s=0.2, cap_s=settings.reconnect_cap_s)
         self.consuming = asyncio.Event()
         """Set while every lane has a consumer that the broker has confirmed."""
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._subscriptions = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Consume across outages until `stop` is set; then finish what is in hand.
 
         Raises:
-            ConfigurationError: the broker's topology differs from the settings.
+            ConfigurationError: at the start, the broker's topology differs from the settings.
         """
         failures = 0
         try:
@@ -123,62 +154,115 @@ class Consumer:
 
     async def _use(self, connection: AbstractConnection, stop: asyncio.Event) -> bool:
         """Consume on one connection for as long as it holds; returns whether it came to that."""
-        consumed = False
+        subscriptions_before = self._subscriptions
         try:
             with losses_raised():
                 async with connection:
-                    prepare = declare.apply if self._settings.declare_topology else declare.check
-                    await prepare(connection, topology(self._settings))
-                    async with AsyncExitStack() as channels:
-                        iterators = {
-                            lane: await self._subscribe(connection, lane, channels) for lane in Lane
-                        }
-                        consumed = True
-                        await self._read_lanes(iterators, stop)
-                        if stop.is_set():
-                            await self._drain()
+                    await self._prepare(connection)
+                    # The channels end with their connection.
+                    lanes = {lane: await self._open_channel(connection) for lane in Lane}
+                    await self._hear(await self._open_channel(connection))
+                    await self._consume(lanes, stop)
+                    if stop.is_set():
+                        await self._drain()
         except BROKER_ERRORS as error:
             log.warning("consumer_lost", reason=str(error) or type(error).__name__)
-        return consumed
+        except ConfigurationError as error:
+            if not self._subscriptions:
+                raise
+            # It was right before: whoever took a queue away is likely to bring it back.
+            self._environment.report(ENVIRONMENT_PART, str(error))
+        return self._subscriptions > subscriptions_before
 
-    async def _subscribe(
-        self, connection: AbstractConnection, lane: Lane, channels: AsyncExitStack
-    ) -> AbstractQueueIterator:
-        channel = connection.channel()
-        await channel.initialize()
-        channels.push_async_callback(channel.close)
+    async def _prepare(self, connection: AbstractConnection) -> None:
+        prepare = declare.apply if self._settings.declare_topology else declare.check
+        await prepare(connection, topology(self._settings))
+        self._environment.clear(ENVIRONMENT_PART)
+
+    async def _open_channel(self, connection: AbstractConnection) -> "_Channel":
+        channel = await connection.channel()
         # Per consumer: a quorum queue's broker closes the connection at a global prefetch.
         await channel.set_qos(prefetch_count=self._prefetch, global_=False)
+        cancelled = asyncio.Event()
+        underlay = await channel.get_underlay_channel()
+        # A deleted queue, or a broker that moves its leader, cancels consumers silently.
+        underlay.on_consumer_cancel_callbacks.add(lambda _frame: cancelled.set())
+        return _Channel(channel, cancelled)
+
+    async def _hear(self, orders: "_Channel") -> None:
+        try:
+            await listen(orders.channel, self._settings, self._interruptions.cancel)
+        except ChannelAccessRefused as error:
+            # Jobs can be done all the same.
+            log.warning("orders_not_heard", reason=str(error))
+
+    async def _consume(self, lanes: Mapping[Lane, "_Channel"], stop: asyncio.Event) -> None:
+        """Take deliveries, with pauses while the environment is troubled, until a lane is lost."""
+        while await self._until_sound(lanes, stop):
+            self._quiet.clear()
+            try:
+                async with AsyncExitStack() as subscriptions:
+                    readers = {
+                        lane: await self._subscribe(one.channel, lane, subscriptions)
+                        for lane, one in lanes.items()
+                    }
+                    self._subscriptions += 1
+                    cancelled = [one.cancelled for one in lanes.values()]
+                    lost = await self._read_lanes(readers, cancelled, stop)
+            finally:
+                self._quiet.set()
+            if lost:
+                return
+            self._interruptions.hand_back()
+
+    async def _until_sound(self, lanes: Mapping[Lane, "_Channel"], stop: asyncio.Event) -> bool:
+        """Wait for a sound environment; False at a stop, or when a lane is lost first."""
+        closed = [asyncio.ensure_future(one.channel.closed()) for one in lanes.values()]
+        try:
+            first = await first_of(self._environment.sound, stop, *closed)
+        finally:
+            for future in closed:
+                future.cancel()
+        return first == {self._environment.sound}
+
+    async def _subscribe(
+        self, channel: AbstractChannel, lane: Lane, subscriptions: AsyncExitStack
+    ) -> AbstractQueueIterator:
         queue = await channel.get_queue(self._settings.queues.of_lane(lane), ensure=False)
-        iterator = queue.iterator()
-        await iterator.consume()
-        return iterator
+        return await subscriptions.enter_async_context(queue.iterator())
 
     async def _read_lanes(
-        self, iterators: dict[Lane, AbstractQueueIterator], stop: asyncio.Event
-    ) -> None:
-        """Take deliveries until one lane ends or `stop` is set."""
-        async with asyncio.TaskGroup() as reading:
+        self,
+        iterators: Mapping[Lane, AbstractQueueIterator],
+        cancelled: list[asyncio.Event],
+        stop: asyncio.Event,
+    ) -> bool:
+        """Take deliveries until told to stop or to pause; True when a lane is lost instead."""
+        async with asyncio.timeout(None) as ending, asyncio.TaskGroup() as reading:
             self.consuming.set()
             log.info("consuming", prefetch=self._prefetch)
-            watched = [
+            readers = [
                 reading.create_task(self._read(iterator, lane), name=f"lane-{lane}")
                 for lane, iterator in iterators.items()
             ]
-            watched.append(reading.create_task(_until(stop), name="stop"))
             try:
-                await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+                first = await first_of(stop, self._environment.troubled, *cancelled, *readers)
             finally:
                 self.consuming.clear()
-                for task in watched:
-                    task.cancel()
+                for reader in readers:
+                    reader.cancel()
+                # A reader ends when the broker has confirmed it, and a stop can't wait for one
+                # that has fallen silent.
+                ending.reschedule(asyncio.get_running_loop().time() + QUIET_TIMEOUT_S)
+        return not {stop, self._environment.troubled} & first
 
     async def _read(self, iterator: AbstractQueueIterator, lane: Lane) -> None:
         try:
             with losses_raised():
                 async for incoming in iterator:
-                    self._begin(AmqpDelivery(incoming, lane))
-        except BROKER_ERRORS as error:
+                    self._begin(AmqpDelivery(incoming, lane, self._quiet))
+        # A group comes from messages that could not be given back, for the channel is gone.
+        except (*BROKER_ERRORS, ExceptionGroup) as error:
             log.warning("lane_lost", lane=lane, reason=str(error) or type(error).__name__)
 
     def _begin(self, delivery: AmqpDelivery) -> None:
@@ -189,11 +273,16 @@ class Consumer:
         job.add_done_callback(self._in_hand.discard)
 
     async def _drain(self) -> None:
-        """Wait for the jobs in hand while their channels are still open."""
+        """Give back what has not begun, and wait for the rest while its channels are open."""
+        self._interruptions.hand_back()
         log.info("draining", jobs=len(self._in_hand))
         if self._in_hand:
             await asyncio.wait(self._in_hand, timeout=self._drain_timeout_s)
 
 
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """A channel for one consumer, and whether the broker cancelled that."""
+
+    channel: AbstractChannel
+    cancelled: asyncio.Event

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from utterd.broker.message import Message
+from utterd.broker.message import History, Message
+from utterd.config import Lane
 from utterd.errors import JobError
 from utterd_schemas.events import HEADER_PREFIX, SPEC_VERSION, EventType
 
@@ -51,7 +52,7 @@ class Event:
 
 
 class EventSink(Protocol):
-    """Where outcomes go. Both calls return when the broker has confirmed, and not before."""
+    """Where outcomes go. All calls return when the broker has confirmed, and not before."""
 
     async def send(self, event: Event) -> None:
         """Send an event, and a copy to the job's `reply_to` where it is terminal."""
@@ -59,4 +60,10 @@ class EventSink(Protocol):
 
     async def bury(self, message: Message, error: JobError) -> None:
         """Put a copy of a job that can't be done among the dead, with the reason."""
+        ...
+
+    async def postpone(
+        self, message: Message, lane: Lane, history: History, *, delay_s: int
+    ) -> None:
+        """Put a copy of a job where it waits for its next attempt, and comes back by its lane."""
         ...

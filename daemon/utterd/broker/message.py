@@ -11,6 +11,8 @@ HeaderValue = object
 """Whatever an AMQP table can carry; publishers choose it, so nothing is taken for granted."""
 
 ATTEMPT_HEADER = "x-utterd-attempt"
+WORKER_DEATHS_HEADER = "x-utterd-worker-deaths"
+EXPIRES_AT_HEADER = "x-utterd-expires-at"
 TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -45,14 +47,26 @@ class Message:
         return value if isinstance(value, str) else None
 
     @property
-    def attempt(self) -> int:
-        """1 at the first delivery; later ones carry their number in a header of our own."""
-        value = self.headers.get(ATTEMPT_HEADER)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 1 else 1
+    def history(self) -> "History":
+        """What earlier attempts left in headers of our own."""
+        return History(
+            attempt=max(1, self._count(ATTEMPT_HEADER)),
+            worker_deaths=self._count(WORKER_DEATHS_HEADER),
+        )
+
+    def _count(self, header: str) -> int:
+        value = self.headers.get(header)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
     @property
     def expires_at(self) -> datetime | None:
-        """When the publisher's AMQP expiration is over, where a timestamp tells its start."""
+        """When the publisher's AMQP expiration is over, where a timestamp tells its start.
+
+        A message that waited for another attempt has lost that property, and carries the
+        instant in a header.
+        """
+        if (written := self.text_header(EXPIRES_AT_HEADER)) is not None:
+            return _instant(written)
         if self.expiration_s is None or self.timestamp is None:
             return None
         try:
@@ -69,6 +83,30 @@ class Message:
         if published.tzinfo is None:
             published = published.replace(tzinfo=UTC)
         return max(0.0, (now - published).total_seconds())
+
+
+def _instant(written: str) -> datetime | None:
+    try:
+        instant = datetime.fromisoformat(written)
+    except ValueError:
+        return None
+    return instant if instant.tzinfo else None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """How a job fared so far.
+
+    Attributes:
+        attempt: 1 at the first delivery.
+        worker_deaths: earlier attempts that ended with a dead worker.
+    """
+
+    attempt: int
+    worker_deaths: int
+
+
+FIRST_ATTEMPT = History(attempt=1, worker_deaths=0)
 
 
 class Delivery(Protocol):

@@ -16,15 +16,33 @@ from pamqp.common import FieldTable
 from utterd.backoff import FullJitter
 from utterd.broker.connection import BROKER_ERRORS, keep_connecting, losses_raised
 from utterd.broker.event import Event
-from utterd.broker.message import Message
-from utterd.broker.topology import DEAD_ROUTING_KEY
-from utterd.config import BrokerSettings
-from utterd.errors import JobError
+from utterd.broker.message import (
+    ATTEMPT_HEADER,
+    EXPIRES_AT_HEADER,
+    WORKER_DEATHS_HEADER,
+    History,
+    Message,
+)
+from utterd.broker.topology import DEAD_ROUTING_KEY, retry_tier, routing_key
+from utterd.config import BrokerSettings, Lane
+from utterd.environment import Environment
+from utterd.errors import BrokerUnavailableError, JobError, WorkerDiedError
 from utterd_schemas.events import CONTENT_TYPE
 
 log = structlog.get_logger(__name__)
 
 REASON_HEADER_PREFIX = "x-utterd-"
+
+BROKERS_HISTORY_HEADERS = (
+    "x-death",
+    *(
+        f"x-{end}-death-{fact}"
+        for end in ("first", "last")
+        for fact in ("exchange", "queue", "reason")
+    ),
+)
+
+ENVIRONMENT_PART = "publishing"
 
 # A frame holds 128 KiB; a stranger's headers may nearly fill one, and ours are to fit as well.
 _MAX_FOREIGN_HEADER_BYTES = 64 * 1024
@@ -37,11 +55,19 @@ class Publisher:
     repetition harmless.
     """
 
-    def __init__(self, settings: BrokerSettings, delays: FullJitter | None = None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        environment: Environment,
+        delays: FullJitter | None = None,
+    ) -> None:
         self._settings = settings
+        self._environment = environment
         self._delays = delays or FullJitter(base_s=0.2, cap_s=settings.reconnect_cap_s)
         self._channel: AbstractChannel | None = None
         self._open = asyncio.Event()
+        # Why, for everything that is being sent again and again.
+        self._stuck: dict[object, str] = {}
 
     async def run(self) -> None:
         """Keep a connection and a channel open until cancelled."""
@@ -69,6 +95,36 @@ class Publisher:
                 self._channel = None
                 self._open.clear()
 
+    async def probe(self) -> None:
+        """Find out whether the exchanges are there that the daemon publishes to.
+
+        Raises:
+            BrokerUnavailableError: one is not, something is still being refused, or the broker
+                does not answer.
+        """
+        await self._open.wait()
+        if self._stuck:
+            # Whoever sends it again finds out more than a look at the exchanges.
+            raise BrokerUnavailableError(next(iter(self._stuck.values())))
+        channel = self._channel
+        try:
+            with losses_raised():
+                if channel is None:
+                    raise ConnectionError("the channel was lost")
+                async with asyncio.timeout(self._settings.publish_timeout_s):
+                    for exchange in self._targets:
+                        await channel.declare_exchange(exchange, passive=True)
+        except BROKER_ERRORS as error:
+            raise BrokerUnavailableError(
+                f"nothing can be published: {str(error) or type(error).__name__}. Declare what is"
+                " missing with `utterd topology apply`"
+            ) from error
+
+    @property
+    def _targets(self) -> tuple[str, ...]:
+        exchanges = self._settings.exchanges
+        return exchanges.events, exchanges.dead, exchanges.retry
+
     async def send(self, event: Event) -> None:
         """Send an event; returns when the broker has confirmed it, however long that takes.
 
@@ -95,22 +151,34 @@ class Publisher:
         reason: FieldTable = {
             REASON_HEADER_PREFIX + "error-code": str(error.code),
             REASON_HEADER_PREFIX + "error-message": error.message,
-            REASON_HEADER_PREFIX + "attempt": message.attempt,
-            REASON_HEADER_PREFIX + "routing-key": message.routing_key,
+            REASON_HEADER_PREFIX + "attempt": message.history.attempt,
+            WORKER_DEATHS_HEADER: message.history.worker_deaths
+            + isinstance(error, WorkerDiedError),
+            REASON_HEADER_PREFIX + "routing-key": _first_routing_key(message),
             REASON_HEADER_PREFIX + "died-at": datetime.now(UTC).isoformat(),
         }
-        copy = AmqpMessage(
-            message.body,
-            content_type=message.content_type,
-            content_encoding=message.content_encoding,
-            delivery_mode=DeliveryMode.PERSISTENT,
-            message_id=message.message_id,
-            correlation_id=message.correlation_id,
-            reply_to=message.reply_to,
-            timestamp=message.timestamp,
-            headers=_foreign_headers(message) | reason,
-        )
-        await self._confirmed(self._settings.exchanges.dead, DEAD_ROUTING_KEY, copy, mandatory=True)
+        exchange = self._settings.exchanges.dead
+        await self._confirmed(exchange, DEAD_ROUTING_KEY, _copy(message, reason), mandatory=True)
+
+    async def postpone(
+        self, message: Message, lane: Lane, history: History, *, delay_s: int
+    ) -> None:
+        """Put a copy into the queue of a delay, from which the broker sends it back to its lane."""
+        headers: FieldTable = {
+            ATTEMPT_HEADER: history.attempt,
+            WORKER_DEATHS_HEADER: history.worker_deaths,
+            # At the end of the delay, the broker routes by this key as well.
+            "CC": [routing_key(lane)],
+        }
+        if message.expires_at is not None:
+            headers[EXPIRES_AT_HEADER] = message.expires_at.isoformat()
+        copy = _copy(message, headers)
+        for header in BROKERS_HISTORY_HEADERS:
+            # The broker drops a message that it would expire into a queue where, as these tell,
+            # it was before: a job that was dead and is sent back would end there.
+            copy.headers.pop(header, None)
+        exchange = self._settings.exchanges.retry
+        await self._confirmed(exchange, retry_tier(delay_s), copy, mandatory=True)
 
     async def _confirmed(
         self,
@@ -121,27 +189,41 @@ class Publisher:
         mandatory: bool = False,
         may_be_refused: bool = False,
     ) -> None:
-        failures = 0
-        while True:
-            await self._open.wait()
-            try:
-                with losses_raised():
-                    await self._publish_once(exchange, routing_key, message, mandatory=mandatory)
-            except BROKER_ERRORS as error:
-                if may_be_refused and isinstance(error, DeliveryError | ChannelAccessRefused):
-                    log.warning("publish_refused", exchange=exchange, reason=type(error).__name__)
+        failures, sending = 0, object()
+        try:
+            while fault := await self._fault_of_publish(
+                exchange, routing_key, message, mandatory=mandatory
+            ):
+                if may_be_refused and isinstance(fault, DeliveryError | ChannelAccessRefused):
+                    log.warning("publish_refused", exchange=exchange, reason=type(fault).__name__)
                     return
                 failures += 1
+                reason = str(fault) or type(fault).__name__
                 log.warning(
                     "publish_failed",
                     exchange=exchange,
                     routing_key=routing_key,
                     failures=failures,
-                    reason=str(error) or type(error).__name__,
+                    reason=reason,
                 )
+                self._stuck[sending] = f"nothing can be published to {exchange!r}: {reason:.200}"
+                self._environment.report(ENVIRONMENT_PART, self._stuck[sending])
                 await self._delays.wait(failures)
-            else:
-                return
+        finally:
+            self._stuck.pop(sending, None)
+        if not self._stuck:
+            self._environment.clear(ENVIRONMENT_PART)
+
+    async def _fault_of_publish(
+        self, exchange: str, routing_key: str, message: AmqpMessage, *, mandatory: bool
+    ) -> Exception | None:
+        await self._open.wait()
+        try:
+            with losses_raised():
+                await self._publish_once(exchange, routing_key, message, mandatory=mandatory)
+        except BROKER_ERRORS as error:
+            return error
+        return None
 
     async def _publish_once(
         self, exchange: str, routing_key: str, message: AmqpMessage, *, mandatory: bool
@@ -160,6 +242,30 @@ class Publisher:
             mandatory=mandatory,
             timeout=self._settings.publish_timeout_s,
         )
+
+
+def _first_routing_key(message: Message) -> str:
+    """The key that the publisher used; after a delay, the message's own is the delay's name."""
+    match message.headers.get("CC"):
+        case [str(key)] if ATTEMPT_HEADER in message.headers:
+            return key
+        case _:
+            return message.routing_key
+
+
+def _copy(message: Message, headers: FieldTable) -> AmqpMessage:
+    """A message as it came, with headers of ours."""
+    return AmqpMessage(
+        message.body,
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+        delivery_mode=DeliveryMode.PERSISTENT,
+        message_id=message.message_id,
+        correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        timestamp=message.timestamp,
+        headers=_foreign_headers(message) | headers,
+    )
 
 
 def _foreign_headers(message: Message) -> FieldTable:

@@ -10,6 +10,8 @@ Argument = str | int | bool
 
 DEAD_ROUTING_KEY = "dead"
 
+MANY_DELIVERIES = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -89,7 +91,8 @@ def topology(settings: BrokerSettings) -> Topology:
             Exchange(exchanges.control, "fanout"),
         ),
         queues=(
-            _quorum_queue(queues.dead),
+            # Each look at the dead counts as a delivery, and RabbitMQ 4 has a limit of its own.
+            _quorum_queue(queues.dead, {"x-delivery-limit": MANY_DELIVERIES}),
             *(_quorum_queue(queues.of_lane(lane), lane_arguments) for lane in Lane),
             *(
                 _quorum_queue(

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from utterd import __version__
-from utterd.cli import daemon, events, jobs, sandbox, topology, voices
+from utterd.cli import cancel, daemon, dead, doctor, events, jobs, sandbox, topology, voices
 
 app = typer.Typer(
     name="utterd",
@@ -40,6 +40,7 @@ def root(
 
 app.command("say")(jobs.say)
 app.command("publish")(jobs.publish)
+app.command("cancel")(cancel.cancel)
 app.command("watch")(events.watch)
 app.command("run")(daemon.run)
 app.command("check")(daemon.check)
@@ -47,5 +48,7 @@ app.command("voices")(voices.voices)
 app.command("plan")(voices.plan)
 app.command("key")(voices.key)
 app.add_typer(topology.app, name="topology")
+app.add_typer(dead.app, name="dead")
+app.command("doctor")(doctor.doctor)
 app.command("sandbox")(sandbox.sandbox)
 app.command("demo")(sandbox.demo)

@@ -2,7 +2,12 @@
 
 from enum import IntEnum
 
-from utterd.errors import ConfigurationError, EnvironmentFaultError, PermanentError
+from utterd.errors import (
+    ConfigurationError,
+    EnvironmentFaultError,
+    NotNowError,
+    PermanentError,
+)
 
 
 class ExitStatus(IntEnum):
@@ -16,7 +21,7 @@ class ExitStatus(IntEnum):
     BAD_JOB = 65
     """The job is not valid; it was not published."""
     TRY_AGAIN = 75
-    """The broker, the store or a daemon can't be reached now."""
+    """The broker, the store or a daemon can't be reached now, or a lane is full."""
     CONFIGURATION = 78
     """The settings, the host or the broker's topology need a person."""
 
@@ -25,7 +30,7 @@ def exit_status_of(error: BaseException) -> ExitStatus:
     match error:
         case ConfigurationError():
             return ExitStatus.CONFIGURATION
-        case EnvironmentFaultError():
+        case EnvironmentFaultError() | NotNowError():
             return ExitStatus.TRY_AGAIN
         case PermanentError():
             return ExitStatus.BAD_JOB

@@ -1,8 +1,10 @@
 """`say` and `publish`: speech without and with a broker."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
+from uuid import uuid4
 
 import typer
 
@@ -26,10 +28,12 @@ from utterd.cli.job_input import (
     make_job,
 )
 from utterd.cli.output import JsonOption, in_a_folder, print_json
-from utterd.client import ReceivedEvent, open_client
+from utterd.client import ReceivedEvent
 from utterd.config import Lane, LogSettings, Settings
+from utterd.errors import BrokerUnavailableError
 from utterd.fetch import fetch_audio
 from utterd.ops.logging import configure_logging
+from utterd.persist import persist
 from utterd.say import format_of, say_to_file
 from utterd.settings_sources import load_settings
 from utterd_schemas.audio import AudioFormat
@@ -114,11 +118,17 @@ def publish(  # noqa: PLR0913 - one parameter an option
         ),
     ] = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", help="How many seconds to wait.", min=0.1)
+        float,
+        typer.Option(
+            "--timeout", help="How many seconds to try, and with --wait to wait.", min=0.1
+        ),
     ] = 120.0,
     as_json: JsonOption = False,
 ) -> None:
     """Publish a job; prints its id, or with --wait its terminal event as JSON.
+
+    While the broker is away, it is tried again under the same id. A lane that is full is status
+    75 at once, one that is not there 78.
 
     Example: utterd publish "Hello there." --format mp3 --save hello.mp3
     """
@@ -143,13 +153,15 @@ def publish(  # noqa: PLR0913 - one parameter an option
         },
         is_ssml=ssml,
     )
+    # One id for all attempts, so that a repetition is harmless.
+    job = job if job.job_id else job.model_copy(update={"job_id": str(uuid4())})
     if wait or save:
         event = asyncio.run(_publish_and_wait(settings, job, lane, timeout_s, save))
         print_json(event)
         if event["type"] != EventType.COMPLETED:
             raise typer.Exit(ExitStatus.FAILED)
         return
-    published_id = asyncio.run(_publish(settings, job, lane))
+    published_id = asyncio.run(_publish(settings, job, lane, timeout_s))
     if as_json:
         print_json({"job_id": published_id})
     else:
@@ -167,17 +179,39 @@ def _format_of(path: Path) -> AudioFormat | None:
     return wanted
 
 
-async def _publish(settings: Settings, job: Job, lane: Lane) -> str:
-    async with open_client(settings.broker, "utterd publish") as client:
-        return await client.publish(job, lane)
+async def _publish(settings: Settings, job: Job, lane: Lane, timeout_s: float) -> str:
+    return await persist(
+        settings.broker,
+        "utterd publish",
+        lambda client, _left_s: client.publish(job, lane),
+        timeout_s=timeout_s,
+        on_failure=_notice(timeout_s),
+    )
 
 
 async def _publish_and_wait(
     settings: Settings, job: Job, lane: Lane, timeout_s: float, save: Path | None
 ) -> ReceivedEvent:
-    async with open_client(settings.broker, "utterd publish") as client:
-        event = await client.publish_and_wait(job, lane, timeout_s=timeout_s)
+    event = await persist(
+        settings.broker,
+        "utterd publish",
+        lambda client, left_s: client.publish_and_wait(job, lane, timeout_s=left_s),
+        timeout_s=timeout_s,
+        on_failure=_notice(timeout_s),
+    )
     if save is not None and event["type"] == EventType.COMPLETED:
         async with open_store(settings.store) as objects:
             await fetch_audio(event, save, objects)
     return event
+
+
+def _notice(timeout_s: float) -> Callable[[BrokerUnavailableError], None]:
+    """Tells a person once why it takes so long."""
+    told: set[str] = set()
+
+    def tell(error: BrokerUnavailableError) -> None:
+        if error.message not in told:
+            typer.echo(f"{error.message}. Trying for up to {timeout_s:g} s", err=True)
+        told.add(error.message)
+
+    return tell

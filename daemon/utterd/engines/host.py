@@ -1,7 +1,7 @@
 """Keeps the worker processes of one engine, and hands segments to free slots."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +12,13 @@ from utterd.backoff import FullJitter
 from utterd.engines.line import SegmentLine
 from utterd.engines.process import WorkerProcess
 from utterd.engines.protocol import PCM, EngineInfo, Utterance
+from utterd.environment import Environment
 from utterd.errors import ConfigurationError
 from utterd.ops.cpu import WorkerPlan
+from utterd.ops.memory import resident_bytes
+
+ENVIRONMENT_PART = "engine"
+MEMORY_CHECK_INTERVAL_S = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -22,6 +27,7 @@ log = structlog.get_logger(__name__)
 class _Request:
     utterance: Utterance
     outcome: asyncio.Future[PCM]
+    on_start: Callable[[], None] | None
 
 
 class EngineHost:
@@ -32,6 +38,8 @@ class EngineHost:
         plan: how many workers, and their size.
         start_timeout_s: how long a worker may take to load its model.
         cancel_grace_s: how long a cancelled utterance may keep its slot.
+        max_worker_bytes: resident memory beyond which a worker is replaced.
+        environment: told when there is no worker to speak.
         restart_delays: waits between attempts to replace a worker that died.
     """
 
@@ -42,12 +50,16 @@ class EngineHost:
         *,
         start_timeout_s: float = 60.0,
         cancel_grace_s: float = 5.0,
+        max_worker_bytes: int | None = None,
+        environment: Environment | None = None,
         restart_delays: FullJitter | None = None,
     ) -> None:
         self.info = info
         self.plan = plan
         self._start_timeout_s = start_timeout_s
         self._cancel_grace_s = cancel_grace_s
+        self._max_worker_bytes = max_worker_bytes
+        self._environment = environment or Environment()
         self._restart_delays = restart_delays or FullJitter(base_s=0.1, cap_s=30.0)
         self._line: SegmentLine[_Request] = SegmentLine()
         self._workers: dict[int, WorkerProcess] = {}
@@ -62,12 +74,19 @@ class EngineHost:
         """Process ids of the workers that are up."""
         return tuple(worker.pid for worker in self._workers.values())
 
-    async def speak(self, utterance: Utterance, *, urgent: bool = False) -> PCM:
+    async def speak(
+        self,
+        utterance: Utterance,
+        *,
+        urgent: bool = False,
+        on_start: Callable[[], None] | None = None,
+    ) -> PCM:
         """Speak one segment in the next free slot.
 
         Args:
             utterance: what to say.
             urgent: whether it goes before utterances that are not.
+            on_start: called when a slot takes it.
 
         Returns:
             Samples, float32 of shape (n,), at the engine's rate.
@@ -76,7 +95,7 @@ class EngineHost:
             JobError: the engine refused or failed, or its process died.
         """
         outcome: asyncio.Future[PCM] = asyncio.get_running_loop().create_future()
-        self._line.put(_Request(utterance, outcome), urgent=urgent)
+        self._line.put(_Request(utterance, outcome, on_start), urgent=urgent)
         return await outcome
 
     async def keep_worker(self, index: int, first: asyncio.Future[None]) -> None:
@@ -96,7 +115,9 @@ class EngineHost:
                 if not first.done():
                     first.set_exception(error)
                     return
-                log.exception("worker_not_replaced", index=index, error=str(error))
+                log.warning("worker_not_replaced", index=index, error=str(error))
+                if not self._workers:
+                    self._environment.report(ENVIRONMENT_PART, str(error))
             else:
                 failures = 0
                 if not first.done():
@@ -109,16 +130,20 @@ class EngineHost:
     async def _use(self, index: int, worker: WorkerProcess) -> None:
         log.info("worker_started", pid=worker.pid, engine=self.info.name)
         self._workers[index] = worker
+        self._environment.clear(ENVIRONMENT_PART)
         try:
             async with asyncio.TaskGroup() as slots:
                 serving = [
                     slots.create_task(self._serve_slot(worker), name=f"slot-{index}-{number}")
                     for number in range(self.plan.concurrency)
                 ]
+                if self._max_worker_bytes is not None:
+                    watching = _limit_memory(worker, self._max_worker_bytes)
+                    serving.append(slots.create_task(watching, name=f"memory-{index}"))
                 await worker.attend()
                 # At once, so that no slot hands a request to a process that is gone.
-                for slot in serving:
-                    slot.cancel()
+                for task in serving:
+                    task.cancel()
         finally:
             del self._workers[index]
             await worker.stop()
@@ -128,6 +153,8 @@ class EngineHost:
             request = await self._line.get()
             if request.outcome.done():
                 continue
+            if request.on_start is not None:
+                request.on_start()
             number, answer = worker.submit(request.utterance)
 
             def drop_when_unwanted(outcome: asyncio.Future[PCM], number: int = number) -> None:
@@ -138,6 +165,14 @@ class EngineHost:
             request.outcome.add_done_callback(drop_when_unwanted)
             answer.add_done_callback(partial(_pass_on, to=request.outcome))
             await asyncio.wait([answer])
+
+
+async def _limit_memory(worker: WorkerProcess, max_bytes: int) -> None:
+    """Kill a worker that has grown too large; its successor starts small."""
+    while (resident := resident_bytes(worker.pid)) <= max_bytes:  # noqa: ASYNC110 - the kernel tells nobody
+        await asyncio.sleep(MEMORY_CHECK_INTERVAL_S)
+    log.warning("worker_killed", pid=worker.pid, reason="too much memory", resident_bytes=resident)
+    worker.kill()
 
 
 def _pass_on(answer: asyncio.Future[PCM], *, to: asyncio.Future[PCM]) -> None:

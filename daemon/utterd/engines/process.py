@@ -45,9 +45,16 @@ class WorkerProcess:
         """Spawn a process and wait until its model is loaded.
 
         Raises:
-            ConfigurationError: it ended, or was not ready within `timeout_s`.
+            ConfigurationError: the system starts no process, or it ended, or was not ready
+                within `timeout_s`.
         """
-        worker = await cls._spawn(engine, plan)
+        try:
+            worker = await cls._spawn(engine, plan)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the system starts no {engine} worker ({error.strerror or error}): free memory,"
+                " or raise the limits on processes and open files"
+            ) from error
         try:
             await worker.wait_until_ready(engine, timeout_s)
         except BaseException:

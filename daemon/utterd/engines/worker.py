@@ -6,18 +6,22 @@ It ends when the daemon closes the socket or dies. Signals are the daemon's busi
 stop reaches every process of the service, and work in hand must finish.
 """
 
+import ctypes
 import os
 import signal
 import socket
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from io import BufferedRWPair
 
 from utterd.engines.protocol import CancelledByCallerError, CancelToken, Engine, Utterance
 from utterd.engines.registry import engine_module
 from utterd.engines.wire import Frame, read_frame
 from utterd.errors import EngineFailedError, JobError
+
+_PR_SET_PDEATHSIG = 1
 
 
 class Worker:
@@ -81,8 +85,18 @@ def _failed(request: int, error: JobError) -> Frame:
     return Frame({"request": request, "error": error.info().model_dump(mode="json")})
 
 
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the daemon dies (prctl(2)).
+
+    A worker that hangs in native code does not notice that its socket was closed.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main(arguments: list[str]) -> None:
     descriptor, engine_name, concurrency, threads = arguments
+    die_with_parent()
     for interruption in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(interruption, signal.SIG_IGN)
     # What an engine prints must not mix with what the daemon's command prints for programs.
@@ -92,7 +106,9 @@ def main(arguments: list[str]) -> None:
         connection.set_inheritable(False)
         stream = connection.makefile("rwb")
         engine = engine_module(engine_name).load(threads=int(threads))
-        Worker(engine, stream, int(concurrency)).serve()
+        # The daemon may be gone by the time the model is loaded.
+        with suppress(BrokenPipeError):
+            Worker(engine, stream, int(concurrency)).serve()
     # Not sys.exit: a request that is still being spoken has nobody to hear it.
     os._exit(0)
 

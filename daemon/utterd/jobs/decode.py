@@ -26,6 +26,8 @@ from utterd_schemas.job import Job
 
 CLOUDEVENT_CONTENT_TYPE = "application/cloudevents+json"
 MAX_JOB_ID_CHARS = 128
+MAX_JSON_DEPTH = 16
+"""A job in a CloudEvent has three levels; the rest is room for fields of a newer contract."""
 
 _ANONYMOUS = UUID("0b6c3f60-2f6e-5d0f-8d0c-5b8ee0e4a1f7")
 # Other producers write the prefix of the AMQP 1.0 binding instead.
@@ -78,6 +80,7 @@ def decode(delivery: Delivery, *, max_bytes: int, now: datetime) -> Order:
         sender=Sender.of(message, job_id=job_id, labels=job.labels),
         lane=delivery.lane,
         expires_at=min(expiries, default=None),
+        published_at=message.timestamp,
         queue_s=message.age_s(now),
     )
 
@@ -175,11 +178,30 @@ def _parse(body: bytes) -> JsonValue:
     try:
         value: JsonValue = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
-        raise InvalidJsonError("the JSON is nested too deeply: a job is a flat object") from None
+        raise _nested_too_deeply() from None
     except ValueError:
         # The parser's own message quotes nothing, but tells positions in a stranger's text.
         raise InvalidJsonError("the body is not valid JSON: send one JSON object") from None
+    # How deep the parser itself goes depends on the version of Python.
+    if _is_deeper_than(MAX_JSON_DEPTH, value):
+        raise _nested_too_deeply()
     return value
+
+
+def _nested_too_deeply() -> InvalidJsonError:
+    return InvalidJsonError("the JSON is nested too deeply: a job is a flat object")
+
+
+def _is_deeper_than(limit: int, value: JsonValue) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for container in level
+            if isinstance(container, dict | list)
+            for child in (container.values() if isinstance(container, dict) else container)
+        ]
+    return any(isinstance(value, dict | list) for value in level)
 
 
 def _refuse_constant(_name: str) -> None:

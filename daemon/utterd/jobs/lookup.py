@@ -1,6 +1,7 @@
 """Whether the audio stands in the store already."""
 
 from utterd.jobs.plan import Plan
+from utterd.jobs.store import MARKS_BYTES
 from utterd.store.audio_object import AudioFacts
 from utterd.store.protocol import ObjectStore
 
@@ -20,4 +21,5 @@ async def lookup(plan: Plan, store: ObjectStore) -> AudioFacts | None:
     if facts is None or plan.marks_name is None:
         return facts
     marks = await store.head(plan.marks_name)
-    return facts if marks is not None and marks.size_bytes > 0 else None
+    whole = marks is not None and marks.metadata.get(MARKS_BYTES) == str(marks.size_bytes)
+    return facts if whole else None

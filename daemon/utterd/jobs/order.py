@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from utterd.broker.message import TRACE_HEADERS, Message
+from utterd.broker.message import FIRST_ATTEMPT, TRACE_HEADERS, History, Message
 from utterd.config import Lane
 from utterd_schemas.job import Job
 
@@ -21,7 +21,7 @@ class Sender:
         correlation_id: for the events' AMQP property of the same name.
         reply_to: queue that wants a copy of the terminal event.
         trace: `traceparent` and `tracestate`.
-        attempt: 1 at the first delivery.
+        history: how the job fared so far.
         labels: repeated in every event.
     """
 
@@ -29,7 +29,7 @@ class Sender:
     correlation_id: str | None = None
     reply_to: str | None = None
     trace: Mapping[str, str] = field(default_factory=dict)
-    attempt: int = 1
+    history: History = FIRST_ATTEMPT
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -46,7 +46,7 @@ class Sender:
             correlation_id=message.correlation_id,
             reply_to=message.reply_to,
             trace=trace,
-            attempt=message.attempt,
+            history=message.history,
             labels=labels or {},
         )
 
@@ -61,6 +61,7 @@ class Order:
         sender: whom to tell.
         lane: that it came in by.
         expires_at: the earlier of the job's own and the message's expiry.
+        published_at: when the publisher says it was sent.
         queue_s: how long it waited, where the message tells.
     """
 
@@ -69,4 +70,5 @@ class Order:
     sender: Sender
     lane: Lane
     expires_at: datetime | None
+    published_at: datetime | None
     queue_s: float | None

@@ -1,4 +1,4 @@
-"""What the terminal events say."""
+"""What the events say."""
 
 from datetime import datetime
 
@@ -8,7 +8,16 @@ from utterd.jobs.plan import Plan
 from utterd.jobs.stopwatch import Stopwatch
 from utterd.store.audio_object import AudioFacts
 from utterd.store.protocol import ObjectStore
-from utterd_schemas.events import CompletedData, ExpiredData, FailedData, Marks, Quality
+from utterd_schemas.events import (
+    CancelledData,
+    CompletedData,
+    ExpiredData,
+    FailedData,
+    Marks,
+    ProgressData,
+    Quality,
+    StartedData,
+)
 
 
 def completed(
@@ -44,7 +53,7 @@ def completed(
         voice=facts.voice,
         bundle=facts.bundle,
         language=facts.language,
-        attempts=order.sender.attempt,
+        attempts=order.sender.history.attempt,
         quality=_quality(facts.quality),
         marks=Marks(key=plan.marks_name, url=objects.url(plan.marks_name))
         if plan.marks_name
@@ -54,10 +63,45 @@ def completed(
     )
 
 
+def started(order: Order, plan: Plan) -> StartedData:
+    """The engine is asked to speak."""
+    return StartedData(
+        job_id=order.job_id,
+        labels=dict(order.sender.labels),
+        key=plan.key,
+        voice=plan.full_voice,
+        segments=len(plan.segments),
+        attempt=order.sender.history.attempt,
+    )
+
+
+def progressed(order: Order, plan: Plan, segments_done: int) -> ProgressData:
+    """One more segment is spoken."""
+    return ProgressData(
+        job_id=order.job_id,
+        labels=dict(order.sender.labels),
+        key=plan.key,
+        segments=len(plan.segments),
+        segments_done=segments_done,
+    )
+
+
 def failed(job_id: str, sender: Sender, error: JobError) -> FailedData:
     """The job ended without audio."""
     return FailedData(
-        job_id=job_id, labels=dict(sender.labels), error=error.info(), attempts=sender.attempt
+        job_id=job_id,
+        labels=dict(sender.labels),
+        error=error.info(),
+        attempts=sender.history.attempt,
+    )
+
+
+def cancelled(order: Order) -> CancelledData:
+    """Somebody called the job off."""
+    return CancelledData(
+        job_id=order.job_id,
+        labels=dict(order.sender.labels),
+        attempts=order.sender.history.attempt,
     )
 
 
@@ -67,7 +111,7 @@ def expired(order: Order, expires_at: datetime) -> ExpiredData:
         job_id=order.job_id,
         labels=dict(order.sender.labels),
         expires_at=expires_at,
-        attempts=order.sender.attempt,
+        attempts=order.sender.history.attempt,
     )
 
 

@@ -70,6 +70,7 @@ class Planner:
         aliases: other names for voices.
         default_format: of jobs that name none.
         max_text_chars: the longest text of a job.
+        max_pauses_s: how long its pauses may be in all.
         prefix: of every object's name.
     """
 
@@ -79,6 +80,7 @@ class Planner:
     aliases: Mapping[str, str]
     default_format: AudioFormat
     max_text_chars: int
+    max_pauses_s: float
     prefix: str
 
     def plan(self, job: Job) -> Plan:
@@ -103,6 +105,7 @@ class Planner:
             max_chars=self.info.max_segment_chars,
             spoken_form=lambda text: self.module.spoken_form(text, normalize=job.normalize),
         )
+        self._check_pauses(segments)
         key = SoundIdentity(
             script=script,
             is_ssml=job.ssml is not None,
@@ -182,6 +185,15 @@ class Planner:
             return job.language
         guess = guess_language(text, default=voice.languages[0])
         return guess if guess in _primary(voice.languages) else voice.languages[0]
+
+    def _check_pauses(self, segments: tuple[SpokenSegment, ...]) -> None:
+        pauses_s = sum(segment.pause_after_s for segment in segments)
+        if pauses_s > self.max_pauses_s:
+            raise TextTooLongError(
+                f"the pauses of the text are {pauses_s:.0f} s in all, the limit is"
+                f" {self.max_pauses_s:g} s: shorten the breaks, or cut the text into several jobs",
+                max_pauses_s=self.max_pauses_s,
+            )
 
     def _check_marks(self, job: Job) -> None:
         if MarkKind.WORD in job.marks:

@@ -1,36 +1,45 @@
 """A delivery's way: decode, plan, lookup, speak, finish, store, announce, settle."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 import structlog
 
-from utterd.backoff import FullJitter
 from utterd.broker.event import EventSink
 from utterd.broker.message import Delivery
 from utterd.config import Lane
+from utterd.environment import Environment
 from utterd.errors import EnvironmentFaultError, InternalError, JobError
+from utterd.interruptions import Interruption, Interruptions, WorkInHand
 from utterd.jobs.announce import Announcer
 from utterd.jobs.decode import UndecodableError, decode, sender_of
 from utterd.jobs.finish import finish
 from utterd.jobs.lookup import lookup
 from utterd.jobs.order import Order, Sender
-from utterd.jobs.outcome import completed, expired, failed
+from utterd.jobs.outcome import cancelled, completed, expired, failed, progressed, started
 from utterd.jobs.plan import Plan, Planner
+from utterd.jobs.retry import history_after, retry_delay_s
 from utterd.jobs.singleflight import SingleFlight
-from utterd.jobs.speak import Speaker, speak
+from utterd.jobs.speak import Speaker, Speech, speak
 from utterd.jobs.stopwatch import Stopwatch
-from utterd.jobs.store import store
+from utterd.jobs.store import Upload, store
 from utterd.offload import Offload
 from utterd.store.audio_object import AudioFacts
 from utterd.store.protocol import ObjectStore
-from utterd_schemas.events import EventData, ProgressData, StartedData
+from utterd.store.spool import Spool
+from utterd_schemas.events import EventData
 
 log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
+Settle = Callable[[], Awaitable[None]]
+
+STORE_PART = "store"
+"""The store's name in the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +58,12 @@ class Runner:
         monotonic: the clock for durations, in seconds.
         max_message_bytes: the largest body.
         job_timeout_s: for all of a job's synthesis.
+        retry_delays_s: waits before a failed job's further attempts, in seconds.
+        environment: told when the store does not work.
+        spool: keeps finished audio that the store could not take.
+        interruptions: ends work early.
         progress: whether finished segments are announced.
         presign_expires_s: lifetime of links in events; None for no links.
-        patience: waits between attempts while the store is down.
     """
 
     planner: Planner
@@ -65,53 +77,102 @@ class Runner:
     monotonic: Callable[[], float]
     max_message_bytes: int
     job_timeout_s: float
+    retry_delays_s: tuple[int, ...]
+    environment: Environment
+    spool: Spool
+    interruptions: Interruptions
     progress: bool = False
     presign_expires_s: int | None = None
-    patience: FullJitter = field(default_factory=lambda: FullJitter(base_s=0.5, cap_s=30.0))
 
     async def run(self, delivery: Delivery) -> None:
         """Work on one delivery and settle it, whatever happens on the way."""
         try:
-            await self._run(delivery)
+            with self.interruptions.work() as work:
+                await self._run(delivery, work)
         except Exception as bug:
             log.exception("delivery_met_a_bug", error=type(bug).__name__)
             await delivery.reject()
 
-    async def _run(self, delivery: Delivery) -> None:
+    async def _run(self, delivery: Delivery, work: WorkInHand) -> None:
         stopwatch = Stopwatch(self.monotonic)
+        settle: Settle
         try:
             order = decode(delivery, max_bytes=self.max_message_bytes, now=self.now())
         except UndecodableError as refusal:
-            await self._give_up(delivery, refusal.sender, refusal.error)
-            return
+            settle = partial(self._give_up, delivery, refusal.sender, refusal.error)
         except Exception as bug:
             log.exception("decode_met_a_bug", error=type(bug).__name__)
-            await self._give_up(delivery, sender_of(delivery.message), _as_job_error(bug))
-            return
-        with structlog.contextvars.bound_contextvars(job_id=order.job_id, lane=str(order.lane)):
-            try:
-                event = await self._work(order, stopwatch)
-            except JobError as error:
-                await self._give_up(delivery, order.sender, error)
-            except Exception as bug:
-                log.exception("job_met_a_bug", error=type(bug).__name__)
-                await self._give_up(delivery, order.sender, _as_job_error(bug))
-            else:
-                await self.announcer.announce(event, order.sender)
-                await delivery.ack()
+            sender = sender_of(delivery.message)
+            settle = partial(self._give_up, delivery, sender, _as_job_error(bug))
+        else:
+            work.job_id = order.job_id
+            structlog.contextvars.bind_contextvars(job_id=order.job_id, lane=str(order.lane))
+            settle = await self._work_to_settlement(delivery, order, stopwatch, work)
+        work.close()
+        await settle()
 
-    async def _work(self, order: Order, stopwatch: Stopwatch) -> EventData:
+    async def _work_to_settlement(
+        self, delivery: Delivery, order: Order, stopwatch: Stopwatch, work: WorkInHand
+    ) -> Settle:
+        """Work on an order; returns how its delivery is to be settled."""
+        try:
+            event = await self._work(order, stopwatch, work)
+        except EnvironmentFaultError as fault:
+            log.warning("job_handed_back", code=str(fault.code))
+            return delivery.release
+        except JobError as error:
+            return partial(self._try_again_or_give_up, delivery, order, error)
+        except asyncio.CancelledError as end:
+            return self._after_a_cancel(delivery, order, work, end)
+        except Exception as bug:  # noqa: BLE001 - logged there
+            return self._after_a_bug(delivery, order, bug)
+        return partial(self._conclude, delivery, order, event)
+
+    def _after_a_cancel(
+        self, delivery: Delivery, order: Order, work: WorkInHand, end: asyncio.CancelledError
+    ) -> Settle:
+        if not work.task.cancelling():
+            # Not this task was cancelled, but something that it waited for.
+            return self._after_a_bug(delivery, order, end)
+        if work.interruption is None or work.task.uncancel():
+            # Somebody wants the task itself to end.
+            raise end
+        if work.interruption is Interruption.HANDED_BACK:
+            return delivery.release
+        return partial(self._conclude, delivery, order, cancelled(order))
+
+    def _after_a_bug(self, delivery: Delivery, order: Order, bug: BaseException) -> Settle:
+        log.error("job_met_a_bug", error=type(bug).__name__, exc_info=bug)
+        return partial(self._try_again_or_give_up, delivery, order, _as_job_error(bug))
+
+    async def _conclude(self, delivery: Delivery, order: Order, event: EventData) -> None:
+        """A terminal event, and only then an ack."""
+        await self.announcer.announce(event, order.sender)
+        await delivery.ack()
+
+    async def _work(self, order: Order, stopwatch: Stopwatch, work: WorkInHand) -> EventData:
         """From an order to what the terminal event says."""
-        if order.expires_at is not None and order.expires_at <= self.now():
-            log.info("job_expired")
-            return expired(order, order.expires_at)
+        if self.interruptions.is_cancelled(order.job_id, order.published_at):
+            return cancelled(order)
+        if order.expires_at is None:
+            return await self._audio(order, stopwatch, work)
+        left_s = (order.expires_at - self.now()).total_seconds()
+        limit = asyncio.timeout(left_s)
+        try:
+            if left_s > 0:
+                async with limit:
+                    return await self._audio(order, stopwatch, work)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        log.info("job_expired")
+        return expired(order, order.expires_at)
+
+    async def _audio(self, order: Order, stopwatch: Stopwatch, work: WorkInHand) -> EventData:
         with stopwatch.step("plan"):
             plan = self.planner.plan(order.job)
-        # Audio with marks and audio without are two wishes, though they share an object.
-        facts = await self.flights.run(
-            plan.marks_name or plan.object_name, lambda: self._obtain(plan, order, stopwatch)
-        )
-        presigned_url = await self._outlast_outages(lambda: self._presign(plan))
+        facts = await self._share(plan, order, stopwatch, work)
+        presigned_url = await self._with_store(self._presign(plan))
         event = completed(order, plan, facts, self.objects, presigned_url, stopwatch)
         log.info(
             "job_completed",
@@ -122,27 +183,63 @@ class Runner:
         )
         return event
 
-    async def _obtain(self, plan: Plan, order: Order, stopwatch: Stopwatch) -> AudioFacts:
+    async def _share(
+        self, plan: Plan, order: Order, stopwatch: Stopwatch, work: WorkInHand
+    ) -> AudioFacts:
+        """The audio of a plan, from the work of whoever is at it already."""
+        while True:
+            facts = await self.flights.run(
+                plan.object_name, lambda: self._obtain(plan, order, stopwatch, work)
+            )
+            # Who shared the work of a job that wants no marks has to have them made.
+            if plan.marks_name is None:
+                return facts
+            if (whole := await self._with_store(lookup(plan, self.objects))) is not None:
+                return whole
+
+    async def _obtain(
+        self, plan: Plan, order: Order, stopwatch: Stopwatch, work: WorkInHand
+    ) -> AudioFacts:
         """The audio of a plan: from the store, or made and stored now."""
         with stopwatch.step("lookup"):
-            facts = await self._outlast_outages(lambda: lookup(plan, self.objects))
+            facts = await self._with_store(lookup(plan, self.objects))
         if facts is not None:
             return facts
-        await self._announce_start(plan, order)
         with stopwatch.step("speak"):
-            speech = await speak(
-                plan,
-                self.speaker,
-                urgent=order.lane is Lane.INTERACTIVE,
-                timeout_s=self.job_timeout_s,
-                on_segment=self._progress_of(plan, order),
-            )
+            speech = await self._speak(plan, order, work)
         with stopwatch.step("encode"):
             finished = await self.encoding.run(finish, speech, plan)
         with stopwatch.step("store"):
-            return await self._outlast_outages(
-                lambda: store(finished, speech, plan, order.job_id, self.objects)
-            )
+            upload = Upload(finished, speech, plan, order.job_id)
+            try:
+                return await self._with_store(store(upload, self.objects))
+            except EnvironmentFaultError:
+                await upload.keep_in(self.spool)
+                raise
+
+    async def _speak(self, plan: Plan, order: Order, work: WorkInHand) -> Speech:
+        try:
+            # The event's confirm is awaited beside the speech, not before it.
+            async with asyncio.TaskGroup() as beside:
+                beside.create_task(self._announce_start(plan, order, work), name="started")
+                return await speak(
+                    plan,
+                    self.speaker,
+                    urgent=order.lane is Lane.INTERACTIVE,
+                    timeout_s=self.job_timeout_s,
+                    on_start=work.begin,
+                    on_segment=self._progress_of(plan, order, work),
+                )
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _with_store(self, call: Awaitable[Result]) -> Result:
+        """A call to the store; when that is down, no more jobs are taken."""
+        try:
+            return await call
+        except EnvironmentFaultError as fault:
+            self.environment.report(STORE_PART, fault.message)
+            raise
 
     async def _presign(self, plan: Plan) -> str | None:
         if self.presign_expires_s is None:
@@ -156,7 +253,7 @@ class Runner:
             "job_failed",
             job_id=sender.job_id,
             code=str(error.code),
-            attempt=sender.attempt,
+            attempt=sender.history.attempt,
             body_bytes=len(message.body),
         )
         if sender.job_id is not None:
@@ -164,52 +261,46 @@ class Runner:
         await self.sink.bury(message, error)
         await delivery.ack()
 
-    async def _announce_start(self, plan: Plan, order: Order) -> None:
+    async def _try_again_or_give_up(
+        self, delivery: Delivery, order: Order, error: JobError
+    ) -> None:
+        """A copy that waits for the next attempt, and only then an ack; or the end."""
+        history = order.sender.history
+        delay_s = retry_delay_s(error, history, self.retry_delays_s)
+        if delay_s is None:
+            await self._give_up(delivery, order.sender, error)
+            return
+        log.warning("job_postponed", code=str(error.code), attempt=history.attempt, delay_s=delay_s)
+        await self.sink.postpone(
+            delivery.message, order.lane, history_after(error, history), delay_s=delay_s
+        )
+        await delivery.ack()
+
+    async def _announce_start(self, plan: Plan, order: Order, work: WorkInHand) -> None:
+        if work.is_closed:
+            # The job was called off, and others wait for its audio.
+            return
         await self.announcer.announce(
-            StartedData(
-                job_id=order.job_id,
-                labels=dict(order.sender.labels),
-                key=plan.key,
-                voice=plan.full_voice,
-                segments=len(plan.segments),
-                attempt=order.sender.attempt,
-            ),
-            order.sender,
-            sequence=order.sender.attempt,
+            started(order, plan), order.sender, sequence=order.sender.history.attempt
         )
 
-    def _progress_of(self, plan: Plan, order: Order) -> Callable[[int], Awaitable[None]] | None:
+    def _progress_of(
+        self, plan: Plan, order: Order, work: WorkInHand
+    ) -> Callable[[int], Awaitable[None]] | None:
         if not self.progress:
             return None
 
         async def announce(segments_done: int) -> None:
+            if work.is_closed:
+                return
             await self.announcer.announce(
-                ProgressData(
-                    job_id=order.job_id,
-                    labels=dict(order.sender.labels),
-                    key=plan.key,
-                    segments=len(plan.segments),
-                    segments_done=segments_done,
-                ),
-                order.sender,
-                sequence=segments_done,
+                progressed(order, plan, segments_done), order.sender, sequence=segments_done
             )
 
         return announce
 
-    async def _outlast_outages(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Repeat a call to the store while the store is down: that is not the job's fault."""
-        failures = 0
-        while True:
-            try:
-                return await call()
-            except EnvironmentFaultError as fault:
-                failures += 1
-                log.warning("store_unavailable", failures=failures, reason=fault.message)
-                await self.patience.wait(failures)
 
-
-def _as_job_error(bug: Exception) -> JobError:
+def _as_job_error(bug: BaseException) -> JobError:
     return InternalError(
         f"utterd met a fault of its own ({type(bug).__name__}): send the job again, and report"
         " the daemon's log"

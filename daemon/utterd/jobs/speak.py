@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,13 +19,16 @@ from utterd.text.front_end import SpokenSegment
 MIN_SPEED, MAX_SPEED = 0.5, 2.0
 """What engines are asked for, also where a job's speed and a segment's rate add up to more."""
 
+Started = Callable[[], None]
 SegmentDone = Callable[[int], Awaitable[None]]
 
 
 class Speaker(Protocol):
     """Whatever turns an utterance into samples, a segment at a time."""
 
-    async def speak(self, utterance: Utterance, *, urgent: bool = False) -> PCM: ...
+    async def speak(
+        self, utterance: Utterance, *, urgent: bool = False, on_start: Started | None = None
+    ) -> PCM: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ async def speak(
     *,
     urgent: bool,
     timeout_s: float,
+    on_start: Started | None = None,
     on_segment: SegmentDone | None = None,
 ) -> Speech:
     """Speak all segments, as many at once as there are free slots.
@@ -57,6 +62,7 @@ async def speak(
         speaker: the engine.
         urgent: whether the segments go before those of other jobs.
         timeout_s: for all segments together.
+        on_start: told when the engine begins with a segment.
         on_segment: told how many segments are done, each time one is.
 
     Raises:
@@ -66,7 +72,9 @@ async def speak(
 
     async def speak_one(segment: SpokenSegment, number: int) -> tuple[Clip, Quality]:
         nonlocal done
-        pcm, quality = await _speak_well(plan, segment, number, speaker, urgent=urgent)
+        pcm, quality = await _speak_well(
+            plan, segment, number, partial(speaker.speak, urgent=urgent, on_start=on_start)
+        )
         done += 1
         if on_segment is not None:
             await on_segment(done)
@@ -94,7 +102,7 @@ async def speak(
 
 
 async def _speak_well(
-    plan: Plan, segment: SpokenSegment, number: int, speaker: Speaker, *, urgent: bool
+    plan: Plan, segment: SpokenSegment, number: int, say: Callable[[Utterance], Awaitable[PCM]]
 ) -> tuple[PCM, Quality]:
     speed = min(max(plan.speed * segment.rate, MIN_SPEED), MAX_SPEED)
     takes: list[tuple[PCM, Quality]] = []
@@ -107,7 +115,7 @@ async def _speak_well(
             speed=speed,
             seed=seed,
         )
-        pcm = check_pcm(await speaker.speak(utterance, urgent=urgent))
+        pcm = check_pcm(await say(utterance))
         quality = judge(
             pcm,
             sample_rate_hz=plan.native_rate_hz,

@@ -30,6 +30,7 @@ class Server(ABC):
         self.directory = directory.resolve()
         self._group = ProcessGroup(self.name, self.directory / "server.log")
         self._process: subprocess.Popen[bytes] | None = None
+        self._was_ready = False
 
     @abstractmethod
     def _spawn(self, group: ProcessGroup) -> subprocess.Popen[bytes]:
@@ -67,6 +68,7 @@ class Server(ABC):
         """
         if self._process is not None:
             raise RuntimeError(f"{self.name} runs already")
+        self._was_ready = False
         # Only its owner may look inside: passwords and Erlang's cookie are there.
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._group.start()
@@ -84,6 +86,7 @@ class Server(ABC):
                 of its log.
         """
         self._group.wait_ready(self._is_ready, timeout_s=timeout_s)
+        self._was_ready = True
 
     def start(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
         """Starts the server and waits until it serves.
@@ -101,6 +104,10 @@ class Server(ABC):
     def stop(self) -> None:
         """Stops the server in an orderly way, by force after a while. No process is left."""
         if self._process is None:
+            return
+        if not self._was_ready:
+            # RabbitMQ heeds no signal while it boots, and holds nothing yet that could be lost.
+            self.kill()
             return
         self._process.terminate()
         try:

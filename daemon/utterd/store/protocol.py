@@ -54,12 +54,15 @@ class StoreCapabilities:
         can_delete: whether objects can be removed; the daemon itself only removes its
             probes.
         can_presign: whether `presign` returns links.
+        clock_skew_s: how far this machine's clock is ahead of the server's, to the second;
+            None where the server tells no time.
     """
 
     conditional_put: ConditionalPut
     etag_is_md5: bool
     can_delete: bool
     can_presign: bool
+    clock_skew_s: float | None = None
 
 
 class ObjectStore(Protocol):

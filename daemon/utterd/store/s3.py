@@ -1,9 +1,6 @@
 """The store for production: a bucket of AWS S3 or of any server that speaks its protocol."""
 
-import base64
-import hashlib
 import re
-import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import UTC, datetime
@@ -25,11 +22,10 @@ from utterd.store.protocol import (
 )
 from utterd.store.s3_client import S3Options, make_s3_client
 from utterd.store.s3_faults import endpoint_host, http_status, store_fault
+from utterd.store.s3_probe import EXISTS, base64_md5, hex_md5, probe_bucket
 
 _NOT_FOUND = 404
 _CONFLICT = 409
-# AWS says 412; 304 and 409 are what compatible servers say to "it is there already".
-_EXISTS = frozenset({304, _CONFLICT, 412})
 _MD5_ETAG = re.compile(r"[0-9a-f]{32}")
 _WEEK_S = 7 * 24 * 3600
 
@@ -90,13 +86,16 @@ class S3ObjectStore:
         return self._bucket
 
     async def probe(self) -> StoreCapabilities:
-        """Write, write again on condition, and remove an object of a fresh name.
+        """Look for, write, write again on condition, and remove an object of a fresh name.
 
         Raises:
-            StoreUnavailableError: the first write failed: the server is out of reach,
-                the bucket is missing, or the credentials don't allow to write.
+            StoreUnavailableError: the server is out of reach, the bucket is missing, or the
+                credentials don't allow to write, or to tell a missing object from a
+                forbidden one.
         """
-        capabilities = await self._offload.run(self._probe)
+        capabilities = await self._offload.run(
+            probe_bucket, self._client, self._bucket, self._prefix, now=self._clock
+        )
         self._conditional_put_works = capabilities.conditional_put is ConditionalPut.HONOURED
         self._etag_is_md5 = capabilities.etag_is_md5
         return capabilities
@@ -139,40 +138,6 @@ class S3ObjectStore:
             raise ValueError(f"A link lives from 1 to {_WEEK_S} seconds, not {expires_s}")
         return await self._offload.run(self._presign, name, expires_s)
 
-    def _probe(self) -> StoreCapabilities:
-        # A name of its own: on a shared one, another daemon's clean-up between the two
-        # writes would look like a server that ignores conditions.
-        name = f"{self._prefix}utterd-probe-{secrets.token_hex(16)}"
-        data = name.encode()
-        write = partial(
-            self._client.put_object,
-            Bucket=self._bucket,
-            Key=name,
-            Body=data,
-            ContentMD5=_base64_md5(data),
-        )
-        with self._faults_explained():
-            answer = write()
-        try:
-            condition = _second_write(partial(write, IfNoneMatch="*"))
-        finally:
-            can_delete = self._delete_probe(name)
-        etag: str = answer.get("ETag", "")
-        return StoreCapabilities(
-            conditional_put=condition,
-            etag_is_md5=etag.strip('"') == _hex_md5(data),
-            can_delete=can_delete,
-            can_presign=True,
-        )
-
-    def _delete_probe(self, name: str) -> bool:
-        try:
-            self._client.delete_object(Bucket=self._bucket, Key=name)
-        except (ClientError, BotoCoreError):
-            # The right to delete is not needed for work, so its lack must not stop it.
-            return False
-        return True
-
     def _head(self, name: str) -> StoredObject | None:
         with self._faults_explained():
             try:
@@ -204,7 +169,7 @@ class S3ObjectStore:
             Key=name,
             Body=data,
             ContentType=content_type,
-            ContentMD5=_base64_md5(data),
+            ContentMD5=base64_md5(data),
             Metadata=metadata,
         )
         with self._faults_explained():
@@ -212,7 +177,7 @@ class S3ObjectStore:
                 try:
                     answer = write(IfNoneMatch="*")
                 except ClientError as error:
-                    if http_status(error) not in _EXISTS:
+                    if http_status(error) not in EXISTS:
                         raise
                     if http_status(error) != _CONFLICT or self._head(name) is not None:
                         return PutResult(created=False)
@@ -234,7 +199,7 @@ class S3ObjectStore:
         etag = answer.get("ETag", "").strip('"')
         encrypted = answer.get("ServerSideEncryption") or answer.get("SSECustomerAlgorithm")
         comparable = self._etag_is_md5 and not encrypted and _MD5_ETAG.fullmatch(etag)
-        if comparable and etag != _hex_md5(data):
+        if comparable and etag != hex_md5(data):
             raise StoreUnavailableError(
                 f"Bucket {self._bucket!r} at {self._endpoint} stored other bytes than were "
                 "sent: check its disks and any proxy before it.",
@@ -280,22 +245,3 @@ class S3ObjectStore:
             raise store_fault(
                 error, bucket=self._bucket, endpoint=self._endpoint, now=self._clock()
             ) from error
-
-
-def _second_write(write_on_condition: Callable[[], object]) -> ConditionalPut:
-    """Write on the condition that nothing is there, where something is."""
-    try:
-        write_on_condition()
-    except ClientError as error:
-        return ConditionalPut.HONOURED if http_status(error) in _EXISTS else ConditionalPut.REFUSED
-    except BotoCoreError:
-        return ConditionalPut.UNANSWERED
-    return ConditionalPut.IGNORED
-
-
-def _hex_md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
-
-
-def _base64_md5(data: bytes) -> str:
-    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode("ascii")

@@ -6,9 +6,10 @@ that came over the wire: a server's own message can quote an access key.
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from botocore.exceptions import (
@@ -121,7 +122,7 @@ def store_fault(
         # The code is the server's text, and goes into logs.
         claimed = str(error.response.get("Error", {}).get("Code", ""))
         code = claimed if re.fullmatch(r"[A-Za-z0-9.]{1,64}", claimed) else f"HTTP {status}"
-        advice = _answer_advice(code, status, _skew(error, now))
+        advice = _answer_advice(code, status, clock_skew(error.response, now))
     else:
         status = 0
         code = type(error).__name__
@@ -150,9 +151,14 @@ def _answer_advice(code: str, status: int, skew: timedelta | None) -> str:
     return "the server does not take the request; check that the endpoint speaks S3"
 
 
-def _skew(error: ClientError, now: datetime) -> timedelta | None:
-    """Return how far this clock is ahead of the server's, or None where it gave no time."""
-    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+def clock_skew(answer: Mapping[str, Any], now: datetime) -> timedelta | None:
+    """Return how far this clock is ahead of the server's, or None where it gave no time.
+
+    Args:
+        answer: boto3's, of a call that worked or failed.
+        now: this machine's time, with a zone.
+    """
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     try:
         server_time = parsedate_to_datetime(headers["date"])
     except (KeyError, ValueError):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from utterd.broker.event import Event
-from utterd.broker.message import Message
+from utterd.broker.message import History, Message
 from utterd.config import BrokerSettings, ExchangeNames, Lane, QueueNames
 from utterd.errors import JobError
 
@@ -80,6 +80,23 @@ class DeadJob:
     error: JobError | None
 
 
+@dataclass(frozen=True, slots=True)
+class PostponedJob:
+    """A job that waits for its next attempt.
+
+    Attributes:
+        message: as it came.
+        lane: that it comes back by.
+        history: that it comes back with.
+        delay_s: how long it waits.
+    """
+
+    message: Message
+    lane: Lane
+    history: History
+    delay_s: int
+
+
 class InMemoryBroker:
     """An `EventSink`, and a source of deliveries, that forgets everything with the process.
 
@@ -89,6 +106,7 @@ class InMemoryBroker:
         events: what subscribers got, in order.
         replies: the copies that went to a `reply_to`, with the queue's name, in order.
         dead: jobs that were buried or rejected, in order.
+        postponed: jobs that wait for their next attempt, in order.
         released: messages that were given back, in order.
     """
 
@@ -96,6 +114,7 @@ class InMemoryBroker:
         self.events: list[Event] = []
         self.replies: list[tuple[str, Event]] = []
         self.dead: list[DeadJob] = []
+        self.postponed: list[PostponedJob] = []
         self.released: list[Message] = []
         self._confirming = asyncio.Event()
         self._confirming.set()
@@ -135,6 +154,12 @@ class InMemoryBroker:
     async def bury(self, message: Message, error: JobError) -> None:
         await self._confirmed()
         self.dead.append(DeadJob(message, error))
+
+    async def postpone(
+        self, message: Message, lane: Lane, history: History, *, delay_s: int
+    ) -> None:
+        await self._confirmed()
+        self.postponed.append(PostponedJob(message, lane, history, delay_s))
 
     async def _confirmed(self) -> None:
         self._unconfirmed += 1

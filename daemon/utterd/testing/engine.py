@@ -1,6 +1,7 @@
 """A speaker that says what it is told to."""
 
 import asyncio
+from collections.abc import Callable
 
 import numpy as np
 
@@ -48,7 +49,15 @@ class FixedSpeaker:
             self._called.clear()
             await self._called.wait()
 
-    async def speak(self, utterance: Utterance, *, urgent: bool = False) -> PCM:  # noqa: ARG002 - the protocol's
+    async def speak(
+        self,
+        utterance: Utterance,
+        *,
+        urgent: bool = False,  # noqa: ARG002 - the protocol's
+        on_start: Callable[[], None] | None = None,
+    ) -> PCM:
+        if on_start is not None:
+            on_start()
         answer = self._answers[min(self.calls, len(self._answers) - 1)]
         self.utterances.append(utterance)
         self._called.set()

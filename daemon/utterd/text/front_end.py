@@ -7,7 +7,7 @@ from utterd.errors import EmptyTextError
 from utterd.text.repair import repair
 from utterd.text.run import Run
 from utterd.text.script import is_speakable
-from utterd.text.segment import segment
+from utterd.text.segment import SENTENCE_PAUSE_S, ends_with_stop, segment
 from utterd.text.ssml import parse_ssml
 
 FRONT_END_VERSION = "1"
@@ -63,24 +63,40 @@ def read(
     Raises:
         EmptyTextError: there is no letter and no digit in the script.
     """
-    segments = [spoken for run in runs for spoken in _read_run(run, max_chars, spoken_form)]
+    segments: list[SpokenSegment] = []
+    asked_pause_s = 0.0
+    for run in runs:
+        spoken = list(_read_run(run, max_chars, spoken_form))
+        segments += spoken
+        if not segments:
+            continue
+        # A run with nothing to say leaves its pause to the one before.
+        asked_pause_s = run.pause_after_s + (0.0 if spoken else asked_pause_s)
+        last = segments[-1]
+        segments[-1] = replace(
+            last,
+            pause_after_s=max(last.pause_after_s, asked_pause_s),
+            ends_sentence=last.ends_sentence or run.ends_sentence,
+        )
     if not segments:
         raise EmptyTextError("the text has nothing to say: send at least one letter or digit")
-    return tuple(segments)
+    # Nothing follows the last segment but the pause that was asked for.
+    return (*segments[:-1], replace(segments[-1], pause_after_s=asked_pause_s))
 
 
 def _read_run(run: Run, max_chars: int, spoken_form: SpokenForm) -> Iterator[SpokenSegment]:
     pieces = [piece for piece in segment(run.text, max_chars=max_chars) if is_speakable(piece.text)]
     for number, piece in enumerate(pieces, start=1):
-        is_last = number == len(pieces)
         spoken = spoken_form(piece.text)
-        if is_speakable(spoken):
-            yield SpokenSegment(
-                text=piece.text,
-                spoken=spoken,
-                rate=run.rate,
-                gain=run.gain,
-                # Behind its last segment, a run's own pause counts: none at the script's end.
-                pause_after_s=run.pause_after_s if is_last else piece.pause_after_s,
-                ends_sentence=run.ends_sentence if is_last else piece.ends_sentence,
-            )
+        if not is_speakable(spoken):
+            continue
+        # A run can end in mid-sentence, where the markup changes.
+        stops = number < len(pieces) or ends_with_stop(piece.text)
+        yield SpokenSegment(
+            text=piece.text,
+            spoken=spoken,
+            rate=run.rate,
+            gain=run.gain,
+            pause_after_s=piece.pause_after_s if number < len(pieces) else SENTENCE_PAUSE_S * stops,
+            ends_sentence=piece.ends_sentence and stops,
+        )

@@ -76,6 +76,11 @@ def segment(text: str, *, max_chars: int) -> list[Segment]:
     return segments
 
 
+def ends_with_stop(text: str) -> bool:
+    """Whether what follows a text is a new sentence."""
+    return len(list(split_sentences(f"{text} X"))) > len(list(split_sentences(text)))
+
+
 def split_sentences(paragraph: str) -> Iterator[str]:
     """Sentences of one paragraph, without surrounding white space.
 

@@ -92,21 +92,31 @@ def parse_ssml(ssml: str) -> tuple[Run, ...]:
 
 
 def _runs(parts: Iterator[_Words | _Pause]) -> Iterator[Run]:
-    """Join neighbouring words of one manner, and hang each pause on the run before it."""
+    """Join neighbouring words of one manner, and hang each pause on the run before it.
+
+    White space between elements is no run: a pause would be lost on it. Breaks add up; the ends
+    of sentences and paragraphs are no longer than the longest of them. A break before the first
+    word is silent anyway.
+    """
     run: Run | None = None
     manner: _Manner | None = None
     for part in parts:
         if isinstance(part, _Pause):
             if run is not None:
+                pause_s = (
+                    max(run.pause_after_s, part.duration_s)
+                    if part.ends_sentence
+                    else run.pause_after_s + part.duration_s
+                )
                 run = replace(
                     run,
-                    pause_after_s=max(run.pause_after_s, part.duration_s),
+                    pause_after_s=pause_s,
                     ends_sentence=run.ends_sentence or part.ends_sentence,
                 )
                 manner = None
         elif run is not None and part.manner == manner:
             run = replace(run, text=run.text + part.text)
-        elif part.text.strip() or run is not None:
+        elif part.text.strip():
             if run is not None:
                 yield run
             manner = part.manner
@@ -152,7 +162,7 @@ def _words(text: str | None, manner: _Manner) -> Iterator[_Words]:
     if not text:
         return
     if manner.spelled:
-        yield _Words(f" {' '.join(text.replace(' ', ''))} ", replace(manner, spelled=False))
+        yield _Words(f" {' '.join(''.join(text.split()))} ", replace(manner, spelled=False))
     else:
         yield _Words(re.sub(r"\s+", " ", text), manner)
 

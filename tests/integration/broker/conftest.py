@@ -1,12 +1,10 @@
 import asyncio
-import base64
-import json
+import os
 import time
-import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import aio_pika
@@ -14,44 +12,32 @@ import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from pydantic import JsonValue, SecretStr
 
+from support.management import Management as HttpApi
 from utterd.backoff import FullJitter
+from utterd.broker import declare
 from utterd.broker.connection import connect
 from utterd.broker.consumer import Consumer
 from utterd.broker.event import Event
 from utterd.broker.message import Delivery
 from utterd.broker.publisher import Publisher
-from utterd.broker.topology import routing_key
+from utterd.broker.topology import routing_key, topology
 from utterd.config import BrokerSettings, Lane
-from utterd.sandbox import Sandbox
-from utterd.sandbox.rabbitmq import PASSWORD, USER
+from utterd.environment import Environment
+from utterd.interruptions import Interruptions
+from utterd.sandbox import RabbitNode, Sandbox
+from utterd.sandbox.ports import LOOPBACK
+from utterd.sandbox.rabbitmq import find_rabbitmq_server
 from utterd_schemas.events import EventType
 
 SHORT_DELAYS = FullJitter(base_s=0.02, cap_s=0.2)
 
 
-class Management:
+class Management(HttpApi):
     """RabbitMQ's HTTP API, and what has connected since this object was made."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        super().__init__(url)
         self._since_ms = time.time() * 1000
-        # No proxies: one of the environment doesn't know this machine's loopback.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        self._authorization = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-
-    async def request(self, method: str, *path: str, body: JsonValue = None):
-        return await asyncio.to_thread(self._request, method, path, body)
-
-    def _request(self, method: str, path: tuple[str, ...], body: JsonValue):
-        request = urllib.request.Request(  # noqa: S310 - the sandbox's own address
-            "/".join((self._url, "api", *(quote(part, safe="") for part in path))),
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": self._authorization, "Content-Type": "application/json"},
-        )
-        with self._opener.open(request, timeout=10) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
 
     async def connections(self, name: str) -> list[dict[str, str]]:
         """Those that a client of this name opened; waits until there is one."""
@@ -65,9 +51,11 @@ class Management:
             if found:
                 return found
 
-    async def close_connections(self, name: str) -> None:
-        for connection in await self.connections(name):
+    async def close_connections(self, name: str) -> int:
+        found = await self.connections(name)
+        for connection in found:
             await self.request("DELETE", "connections", connection["name"])
+        return len(found)
 
     async def consumer(self, queue: str) -> dict[str, JsonValue]:
         """The consumer of a queue; waits until there is one."""
@@ -80,6 +68,65 @@ class Management:
 @pytest.fixture
 def management(sandbox: Sandbox) -> Management:
     return Management(sandbox.management_url)
+
+
+class NodeControl:
+    """The sandbox's `rabbitmqctl`."""
+
+    def __init__(self, node: RabbitNode) -> None:
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "HOME": str(node.directory),
+            "ERL_EPMD_ADDRESS": LOOPBACK,
+            "ERL_EPMD_PORT": str(node.ports.epmd),
+            "RABBITMQ_NODENAME": "utterd-sandbox@localhost",
+        }
+
+    async def run(self, *arguments: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            find_rabbitmq_server().with_name("rabbitmqctl"),
+            "--quiet",
+            *arguments,
+            env=self._environment,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0, arguments
+        return out.decode().strip()
+
+    @asynccontextmanager
+    async def memory_alarm(self) -> AsyncIterator[None]:
+        """No memory is left for messages until the block ends."""
+        await self.run("set_vm_memory_high_watermark", "absolute", "1")
+        try:
+            yield
+        finally:
+            await self.run("set_vm_memory_high_watermark", "absolute", "512MB")
+
+    @asynccontextmanager
+    async def impatient(self) -> AsyncIterator[None]:
+        """Channels that open in this block may keep a delivery unsettled for a second."""
+        wish = {"consumer_timeout": 1000, "channel_tick_interval": 500}
+        before = {name: await self._variable(name) for name in wish}
+        await self._set_variables(wish)
+        try:
+            yield
+        finally:
+            await self._set_variables(before)
+
+    async def _variable(self, name: str) -> int:
+        value = await self.run("eval", f"{{ok, V}} = application:get_env(rabbit, {name}), V.")
+        return int(value)
+
+    async def _set_variables(self, values: Mapping[str, int]) -> None:
+        calls = [f"application:set_env(rabbit, {name}, {ms})" for name, ms in values.items()]
+        await self.run("eval", ", ".join(calls) + ".")
+
+
+@pytest.fixture
+def node_control(sandbox: Sandbox) -> NodeControl:
+    return NodeControl(sandbox.rabbitmq)
 
 
 class Proxy:
@@ -224,6 +271,16 @@ class Wire:
         queue = await self.channel.declare_queue(queue_name, passive=True)
         return queue.declaration_result.message_count or 0
 
+    async def until_ready(self, queue_name: str, count: int) -> None:
+        """Wait until so many messages wait in a queue."""
+        while await self.ready(queue_name) != count:
+            pass
+
+    async def declare(self) -> None:
+        """Bring back whatever of the topology is gone."""
+        async with await connect(self.settings, "repair") as connection:
+            await declare.apply(connection, topology(self.settings))
+
 
 @pytest.fixture
 async def wire(settings: BrokerSettings) -> AsyncIterator[Wire]:
@@ -241,6 +298,8 @@ class RunningConsumer:
     def __init__(self, settings: BrokerSettings, handle: Handler, tasks: asyncio.TaskGroup, **kw):
         self.stop = asyncio.Event()
         self.deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
+        self.environment: Environment = kw.get("environment") or Environment()
+        self.interruptions = Interruptions()
 
         async def handle_and_tell(delivery: Delivery) -> None:
             self.deliveries.put_nowait(delivery)
@@ -251,8 +310,10 @@ class RunningConsumer:
             prefetch=kw.get("prefetch", 2),
             handle=handle_and_tell,
             tasks=tasks,
+            environment=self.environment,
+            interruptions=self.interruptions,
             drain_timeout_s=kw.get("drain_timeout_s", 10.0),
-            delays=SHORT_DELAYS,
+            delays=kw.get("delays", SHORT_DELAYS),
         )
         self.running = tasks.create_task(self.consumer.run(self.stop), name="consumer")
 
@@ -263,11 +324,12 @@ def consuming():
 
     @asynccontextmanager
     async def run(
-        settings: BrokerSettings, handle: Handler, **options
+        settings: BrokerSettings, handle: Handler, *, until_consuming: bool = True, **options
     ) -> AsyncIterator[RunningConsumer]:
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
             running = RunningConsumer(settings, handle, tasks, **options)
-            await running.consumer.consuming.wait()
+            if until_consuming:
+                await running.consumer.consuming.wait()
             try:
                 yield running
             finally:
@@ -283,10 +345,12 @@ def publishing():
 
     @asynccontextmanager
     async def run(
-        settings: BrokerSettings, delays: FullJitter = SHORT_DELAYS
+        settings: BrokerSettings,
+        delays: FullJitter = SHORT_DELAYS,
+        environment: Environment | None = None,
     ) -> AsyncIterator[Publisher]:
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-            publisher = Publisher(settings, delays)
+            publisher = Publisher(settings, environment or Environment(), delays)
             running = tasks.create_task(publisher.run(), name="publisher")
             yield publisher
             running.cancel()

@@ -5,6 +5,8 @@ import pytest
 from utterd.backoff import FullJitter
 from utterd.broker.consumer import Consumer
 from utterd.config import Lane
+from utterd.environment import Environment
+from utterd.interruptions import Interruptions
 
 pytestmark = pytest.mark.sandbox
 
@@ -137,6 +139,8 @@ async def test_stop_while_the_broker_is_away_returns_at_once(through_proxy, prox
             prefetch=1,
             handle=ack,
             tasks=tasks,
+            environment=Environment(),
+            interruptions=Interruptions(),
             drain_timeout_s=60,
             delays=FullJitter(base_s=3600, cap_s=3600, uniform=max),
         )

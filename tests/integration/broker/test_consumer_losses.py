@@ -3,7 +3,11 @@ import asyncio
 import pytest
 from pydantic import SecretStr
 
+from utterd.backoff import FullJitter
+from utterd.broker import consumer
 from utterd.broker.connection import connect
+from utterd.broker.consumer import ENVIRONMENT_PART
+from utterd.config import Lane
 from utterd.errors import BrokerUnavailableError
 
 pytestmark = pytest.mark.sandbox
@@ -123,3 +127,119 @@ async def test_a_property_beyond_the_calendar_costs_no_connection(
         await wire.publish(b"next")
         assert (await running.deliveries.get()).message.body == b"next"
         assert proxy.accepted == connections
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+async def test_a_deleted_queue_is_made_again(settings, wire, consuming, lane, until):
+    """The broker cancels the consumer without closing anything; a live one takes its place."""
+    async with consuming(settings, ack) as running:
+        await wire.channel.queue_delete(settings.queues.of_lane(lane))
+        await until(lambda: not running.consumer.consuming.is_set())
+        await running.consumer.consuming.wait()
+        for each in Lane:
+            await wire.publish(b"1", each)
+            assert (await running.deliveries.get()).lane is each
+
+
+async def test_who_may_not_declare_waits_for_a_deleted_queue(settings, wire, consuming):
+    """The daemon does not end: it says what it misses, and works when that is back."""
+    checking = settings.model_copy(update={"declare_topology": False})
+    async with consuming(checking, ack) as running:
+        await wire.channel.queue_delete(settings.queues.batch)
+        await running.environment.troubled.wait()
+        assert settings.queues.batch in running.environment.faults[ENVIRONMENT_PART]
+        assert not running.consumer.consuming.is_set()
+        await wire.declare()
+        await running.consumer.consuming.wait()
+        assert running.environment.faults == {}
+        await wire.publish(b"1", Lane.BATCH)
+        await running.deliveries.get()
+
+
+async def test_a_queue_that_came_back_as_another_is_waited_for(
+    through_proxy, proxy, wire, consuming
+):
+    """Whoever made it differently has to put it right, and need not restart any daemon."""
+    batch = through_proxy.queues.batch
+    async with consuming(through_proxy, ack) as running:
+        proxy.accepting = False
+        proxy.cut()
+        await wire.channel.queue_delete(batch)
+        await wire.channel.declare_queue(batch, durable=True)
+        proxy.accepting = True
+        await running.environment.troubled.wait()
+        assert batch in running.environment.faults[ENVIRONMENT_PART]
+        await wire.channel.queue_delete(batch)
+        await running.consumer.consuming.wait()
+        assert running.environment.faults == {}
+
+
+async def test_a_job_that_outlasts_the_consumer_timeout_comes_again(
+    settings, wire, consuming, node_control
+):
+    """The broker closes the channel; another one takes the job, and its audio is ready by then."""
+    finished = asyncio.Event()
+    deliveries = 0
+
+    async def handle(delivery) -> None:
+        nonlocal deliveries
+        deliveries += 1
+        if deliveries == 1:
+            await finished.wait()
+        await delivery.ack()
+
+    async with node_control.impatient(), consuming(settings, handle, prefetch=1) as running:
+        await wire.publish(b"slow")
+        await running.deliveries.get()
+        assert (await running.deliveries.get()).message.body == b"slow"
+        finished.set()
+        await wire.publish(b"next")
+        assert (await running.deliveries.get()).message.body == b"next"
+    assert await wire.ready(settings.queues.interactive) == 0
+    assert await wire.ready(settings.queues.dead) == 0
+
+
+async def test_a_queue_that_may_not_be_read_is_tried_ever_more_seldom(
+    settings, wire, consuming, restricted_user
+):
+    """A refused consumer is no busy loop; with the right to read, it works."""
+    unable = await restricted_user(settings, "^test-", "^test-", "^$")
+    slept_s = []
+    turned_away = asyncio.Event()
+
+    async def sleep(delay_s) -> None:
+        slept_s.append(delay_s)
+        if len(slept_s) >= 5:
+            turned_away.set()
+
+    delays = FullJitter(base_s=0.1, cap_s=30.0, uniform=max, sleep=sleep)
+    checking = unable.model_copy(update={"declare_topology": False})
+    async with consuming(checking, ack, delays=delays, until_consuming=False) as running:
+        await turned_away.wait()
+        assert slept_s[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
+        await restricted_user(settings, "^test-", "^test-", "^test-")
+        await running.consumer.consuming.wait()
+        await wire.publish(b"1")
+        await running.deliveries.get()
+
+
+async def test_a_stop_waits_for_no_broker_that_fell_silent(
+    through_proxy, proxy, wire, consuming, monkeypatch
+):
+    """Long before the heartbeats tell that it is gone, the daemon has ended."""
+    monkeypatch.setattr(consumer, "QUIET_TIMEOUT_S", 0.1)
+    patient = through_proxy.model_copy(update={"heartbeat_s": 60})
+    in_hand = asyncio.Event()
+
+    async def never_end(_delivery) -> None:
+        in_hand.set()
+        await asyncio.Event().wait()
+
+    async with consuming(patient, never_end, drain_timeout_s=3600) as running:
+        await wire.publish(b"1")
+        await in_hand.wait()
+        proxy.silence()
+        running.stop.set()
+        await running.running
+        proxy.speak()
+    assert (await wire.next(through_proxy.queues.interactive)).body == b"1"

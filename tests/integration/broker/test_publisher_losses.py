@@ -6,8 +6,10 @@ from utterd.backoff import FullJitter
 from utterd.broker import declare
 from utterd.broker.connection import connect
 from utterd.broker.message import Message
+from utterd.broker.publisher import ENVIRONMENT_PART
 from utterd.broker.topology import topology
-from utterd.errors import UnknownVoiceError
+from utterd.environment import Environment
+from utterd.errors import BrokerUnavailableError, UnknownVoiceError
 
 pytestmark = pytest.mark.sandbox
 
@@ -185,3 +187,135 @@ async def test_a_connection_closed_by_hand_is_replaced(
         await management.close_connections("utterd publisher")
         await publisher.send(make_event(data=b"2"))
     assert [(await wire.next(queue)).body for _ in range(2)] == [b"1", b"2"]
+
+
+async def test_a_missing_event_exchange_pauses_the_daemon(
+    settings, wire, consuming, publishing, make_event
+):
+    """Jobs go back, the status says why, and all resumes by itself when it is there again."""
+    environment, delays = Environment(), Delays()
+    delays.over.clear()
+    probing = FullJitter(base_s=0.02, cap_s=0.1)
+    async with (
+        publishing(settings, delays.back_off, environment) as publisher,
+        asyncio.TaskGroup() as tasks,
+    ):
+
+        async def handle(delivery) -> None:
+            await publisher.send(make_event(data=delivery.message.body))
+            await delivery.ack()
+
+        watch = environment.watch(ENVIRONMENT_PART, publisher.probe, probing)
+        watching = tasks.create_task(watch)
+        async with consuming(settings, handle, prefetch=1, environment=environment) as running:
+            await wire.channel.exchange_delete(settings.exchanges.events)
+            for body in (b"1", b"2"):
+                await wire.publish(body)
+            await environment.troubled.wait()
+            assert settings.exchanges.events in environment.faults[ENVIRONMENT_PART]
+            # The first one is being announced; the second one is not taken.
+            await wire.until_ready(settings.queues.interactive, 1)
+            assert not running.consumer.consuming.is_set()
+            await wire.declare()
+            queue = await wire.subscribe()
+            delays.over.set()
+            assert [(await wire.next(queue)).body for _ in range(2)] == [b"1", b"2"]
+            assert environment.sound.is_set()
+        watching.cancel()
+    assert await wire.ready(settings.queues.interactive) == 0
+
+
+@pytest.mark.parametrize("name", ["events", "dead", "retry"])
+async def test_a_probe_misses_any_exchange_that_is_published_to(settings, wire, publishing, name):
+    """Each has its jobs that can't be settled without it."""
+    async with publishing(settings) as publisher:
+        await publisher.probe()
+        exchange = getattr(settings.exchanges, name)
+        await wire.channel.exchange_delete(exchange)
+        with pytest.raises(BrokerUnavailableError, match=exchange):
+            await publisher.probe()
+        await wire.declare()
+        await publisher.probe()
+
+
+async def test_a_probe_of_a_silent_broker_ends(through_proxy, proxy, publishing, make_event):
+    """Its deadline is that of a publish."""
+    hasty = through_proxy.model_copy(update={"publish_timeout_s": 0.1})
+    async with publishing(hasty) as publisher:
+        await publisher.send(make_event())
+        proxy.silence()
+        with pytest.raises(BrokerUnavailableError, match="TimeoutError"):
+            await publisher.probe()
+        proxy.speak()
+        await publisher.send(make_event())
+        await publisher.probe()
+
+
+async def test_one_success_hides_no_failure(settings, wire, publishing, make_event):
+    """While a dead job finds no queue, events that go through do not end the pause."""
+    environment, delays = Environment(), Delays()
+    async with (
+        publishing(settings, delays.back_off, environment) as publisher,
+        asyncio.TaskGroup() as burying,
+    ):
+        await wire.channel.queue_delete(settings.queues.dead)
+        error = UnknownVoiceError("choose another voice")
+        burying.create_task(publisher.bury(Message(body=b"1"), error))
+        await environment.troubled.wait()
+        await publisher.send(make_event())
+        assert environment.troubled.is_set()
+        with pytest.raises(BrokerUnavailableError, match=settings.exchanges.dead):
+            await publisher.probe()
+        await wire.declare()
+        await environment.sound.wait()
+
+
+async def test_whoever_gives_up_leaves_no_failure_behind(settings, wire, publishing, make_event):
+    """What nobody sends any more can't keep the daemon paused."""
+    environment = Environment()
+    async with publishing(settings, environment=environment) as publisher:
+        await wire.channel.exchange_delete(settings.exchanges.events)
+        sending = asyncio.ensure_future(publisher.send(make_event()))
+        await environment.troubled.wait()
+        sending.cancel()
+        await asyncio.wait([sending])
+        await wire.declare()
+        await publisher.probe()
+        await publisher.send(make_event())
+        assert environment.sound.is_set()
+
+
+async def test_a_memory_alarm_pauses_the_daemon(
+    settings, wire, consuming, publishing, make_event, node_control
+):
+    """The broker reads no publisher then; afterwards each event is there and each job acked."""
+    hasty = settings.model_copy(update={"publish_timeout_s": 0.5})
+    environment = Environment()
+    environment.report("store", "not asked yet")
+    queue = await wire.subscribe()
+    bodies = {b"1", b"2", b"3"}
+    for body in bodies:
+        await wire.publish(body)
+
+    async def handle(delivery) -> None:
+        await publisher.send(make_event(data=delivery.message.body))
+        await delivery.ack()
+
+    async with (
+        publishing(hasty, environment=environment) as publisher,
+        consuming(
+            hasty, handle, prefetch=1, environment=environment, until_consuming=False
+        ) as running,
+    ):
+        await publisher.probe()
+        async with node_control.memory_alarm():
+            environment.clear("store")
+            await running.deliveries.get()
+            await environment.troubled.wait()
+            assert set(environment.faults) == {ENVIRONMENT_PART}
+            await wire.until_ready(settings.queues.interactive, 2)
+            assert not running.consumer.consuming.is_set()
+        arrived = set()
+        while arrived != bodies:
+            arrived.add((await wire.next(queue)).body)
+    assert await wire.ready(settings.queues.interactive) == 0

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utterd.broker.message import ATTEMPT_HEADER, Message
+from utterd.broker.message import (
+    ATTEMPT_HEADER,
+    EXPIRES_AT_HEADER,
+    FIRST_ATTEMPT,
+    WORKER_DEATHS_HEADER,
+    Message,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -15,12 +21,20 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 )
 def test_only_a_number_counts_as_an_attempt(value, attempt):
     """The header is a stranger's until proven ours."""
-    assert Message(body=b"", headers={ATTEMPT_HEADER: value}).attempt == attempt
+    assert Message(body=b"", headers={ATTEMPT_HEADER: value}).history.attempt == attempt
 
 
 def test_the_first_delivery_is_attempt_one():
-    """Without the header, nobody has tried before."""
-    assert Message(body=b"").attempt == 1
+    """Without the headers, nobody has tried before and nothing has died."""
+    assert Message(body=b"").history == FIRST_ATTEMPT
+
+
+@pytest.mark.parametrize(
+    ("value", "deaths"), [(1, 1), (0, 0), (-1, 0), (True, 0), ("1", 0), (None, 0)]
+)
+def test_only_a_number_counts_as_dead_workers(value, deaths):
+    """Nobody can condemn a job by a strange header, and nobody can make it immortal."""
+    assert Message(body=b"", headers={WORKER_DEATHS_HEADER: value}).history.worker_deaths == deaths
 
 
 @pytest.mark.parametrize(
@@ -38,6 +52,23 @@ def test_the_expiration_counts_from_the_timestamp():
     assert message.expires_at == NOW + timedelta(seconds=1.5)
     assert Message(body=b"", expiration_s=1.5).expires_at is None
     assert Message(body=b"", timestamp=NOW).expires_at is None
+
+
+@pytest.mark.parametrize(
+    ("written", "expires_at"),
+    [
+        (NOW.isoformat(), NOW),
+        (NOW.isoformat().encode(), NOW),
+        (NOW.replace(tzinfo=None).isoformat(), None),
+        ("soon", None),
+    ],
+)
+def test_a_job_that_waited_carries_its_expiry_in_a_header(written, expires_at):
+    """It goes before the property; an instant without a zone, or none at all, is no expiry."""
+    message = Message(
+        body=b"", headers={EXPIRES_AT_HEADER: written}, expiration_s=60, timestamp=NOW
+    )
+    assert message.expires_at == expires_at
 
 
 @given(

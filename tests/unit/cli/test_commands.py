@@ -13,6 +13,7 @@ from utterd_schemas.events import EventType
 COMMANDS = [
     ("say",),
     ("publish",),
+    ("cancel",),
     ("watch",),
     ("run",),
     ("check",),
@@ -22,6 +23,11 @@ COMMANDS = [
     ("topology", "apply"),
     ("topology", "check"),
     ("topology", "show"),
+    ("dead", "list"),
+    ("dead", "show"),
+    ("dead", "replay"),
+    ("dead", "purge"),
+    ("doctor",),
     ("sandbox",),
     ("demo",),
 ]
@@ -73,6 +79,11 @@ def test_the_version_is_the_packages(utterd):
         (("publish", "Hello.", "--format", "midi"), 2),
         (("publish", "Hello.", "--lane", "fast"), 2),
         (("watch", "--count", "0"), 2),
+        (("cancel",), 2),
+        (("cancel", "j-1", "--timeout", "0"), 2),
+        (("dead", "show"), 2),
+        (("dead", "list", "--older-than", "yesterday"), 2),
+        (("dead", "list", "--limit", "0"), 2),
         (("publish", "Hello.", "--speed", "0"), 65),
         (("plan", "..."), 65),
         (("plan", "Hello.", "--voice", "no/body"), 65),
@@ -89,7 +100,20 @@ def test_the_exit_status_tells_whose_fault_it_is(utterd, arguments, status):
     assert ran.err
 
 
-@pytest.mark.parametrize("command", [("publish", "Hello."), ("watch",), ("topology", "apply")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("cancel", "j-1"),
+        ("cancel", "j-1", "--wait"),
+        ("watch",),
+        ("topology", "apply"),
+        ("dead", "list"),
+        ("dead", "show", "j-1"),
+        ("dead", "replay", "--dry-run"),
+        ("dead", "purge"),
+    ],
+    ids=" ".join,
+)
 def test_a_broker_that_is_not_there_is_status_75(utterd, monkeypatch, command):
     """One line says where it was looked for, without the password."""
     monkeypatch.setenv("UTTERD_BROKER__URL", "amqp://user:s3cr3t@127.0.0.1:1/")
@@ -98,6 +122,26 @@ def test_a_broker_that_is_not_there_is_status_75(utterd, monkeypatch, command):
     assert "RabbitMQ at 127.0.0.1:1 can't be used" in ran.err
     assert len(ran.err.splitlines()) == 1
     assert "s3cr3t" not in ran.err
+
+
+def test_publishing_without_a_broker_tries_for_as_long_as_it_may(utterd, monkeypatch):
+    """A person is told at once why it takes so long, and in the end that it was in vain."""
+    monkeypatch.setenv("UTTERD_BROKER__URL", "amqp://user:s3cr3t@127.0.0.1:1/")
+    ran = utterd("publish", "Hello.", "--timeout", "0.1")
+    assert (ran.status, ran.out) == (75, "")
+    first, *_, last = ran.err.splitlines()
+    assert first.endswith("Trying for up to 0.1 s")
+    assert last.startswith("utterd: RabbitMQ at 127.0.0.1:1 can't be used")
+    assert "s3cr3t" not in ran.err
+
+
+def test_the_doctor_reports_wrong_settings_as_a_fault(utterd, monkeypatch):
+    """Without settings there is nothing else to look at."""
+    monkeypatch.setenv("UTTERD_LOG__LEVEL", "loud")
+    ran = utterd("doctor", "--json")
+    (finding,) = map(json.loads, ran.out.splitlines())
+    assert (ran.status, finding["group"], finding["verdict"]) == (1, "settings", "fault")
+    assert "log.level" in finding["message"]
 
 
 @pytest.mark.parametrize("command", [("check",), ("run",), ("voices",), ("plan", "Hello.")])

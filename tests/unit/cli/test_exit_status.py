@@ -9,6 +9,7 @@ from utterd.errors import (
     EngineFailedError,
     EnvironmentFaultError,
     InvalidFieldError,
+    NotNowError,
     PermanentError,
     StoreUnavailableError,
 )
@@ -21,6 +22,7 @@ from utterd.store.protocol import ObjectNotFoundError
         (ConfigurationError("no"), ExitStatus.CONFIGURATION),
         (BrokerUnavailableError("no"), ExitStatus.TRY_AGAIN),
         (StoreUnavailableError("no"), ExitStatus.TRY_AGAIN),
+        (NotNowError("no"), ExitStatus.TRY_AGAIN),
         (InvalidFieldError("no"), ExitStatus.BAD_JOB),
         (EngineFailedError("no"), ExitStatus.FAILED),
         (ObjectNotFoundError("no"), ExitStatus.FAILED),

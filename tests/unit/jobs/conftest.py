@@ -6,19 +6,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from utterd.backoff import FullJitter
 from utterd.broker.message import Message
 from utterd.config import Lane
 from utterd.engines.protocol import Engine, EngineInfo, Voice
+from utterd.environment import Environment
 from utterd.errors import ConfigurationError
+from utterd.interruptions import Interruptions
 from utterd.jobs.announce import Announcer
 from utterd.jobs.plan import Plan, Planner
 from utterd.jobs.runner import Runner
 from utterd.jobs.singleflight import SingleFlight
 from utterd.offload import Offload
+from utterd.store.spool import Spool
 from utterd.testing.broker import InMemoryBroker, InMemoryDelivery, Settlement
 from utterd.testing.engine import SAMPLE_RATE_HZ, FixedSpeaker
 from utterd.testing.store import InMemoryObjectStore
@@ -26,6 +29,8 @@ from utterd_schemas.audio import AudioFormat
 from utterd_schemas.job import Job
 
 NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
+
+RETRY_DELAYS_S = (10, 60)
 
 INFO = EngineInfo(
     name="tone",
@@ -61,16 +66,20 @@ class Line:
     broker: InMemoryBroker
     speaker: FixedSpeaker
     objects: InMemoryObjectStore
-    waits_s: list[float]
+    spool: Spool
+    environment: Environment
+    interruptions: Interruptions
 
     def deliver(
         self, body: bytes, lane: Lane = Lane.INTERACTIVE, **properties: object
     ) -> InMemoryDelivery:
         return self.broker.deliver(Message(body=body, **properties), lane)
 
-    async def run(self, body: bytes, **properties: object) -> Settlement | None:
+    async def run(
+        self, body: bytes, lane: Lane = Lane.INTERACTIVE, **properties: object
+    ) -> Settlement | None:
         """Take one message down the whole line; returns how it was settled."""
-        delivery = self.deliver(body, **properties)
+        delivery = self.deliver(body, lane, **properties)
         await self.runner.run(delivery)
         return delivery.settlement
 
@@ -91,6 +100,7 @@ def planner() -> Planner:
         aliases={"default": "tone/low", "bright": "tone/high"},
         default_format=AudioFormat.WAV,
         max_text_chars=1000,
+        max_pauses_s=600.0,
         prefix="speech/",
     )
 
@@ -112,7 +122,7 @@ def make_delivery():
 
 
 @pytest.fixture
-def open_line(planner: Planner) -> OpenLine:
+def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
     """Open a line whose parts a test may replace by name."""
 
     @asynccontextmanager
@@ -120,16 +130,18 @@ def open_line(planner: Planner) -> OpenLine:
         speaker: FixedSpeaker | None = None,
         objects: InMemoryObjectStore | None = None,
         broker: InMemoryBroker | None = None,
+        spool_max_bytes: int = 10_000_000,
         **replaced: object,
     ) -> AsyncIterator[Line]:
         speaker, objects = speaker or FixedSpeaker(), objects or InMemoryObjectStore()
         broker = broker or InMemoryBroker()
-        waits_s: list[float] = []
-
-        async def note_wait(wait_s: float) -> None:
-            waits_s.append(wait_s)
-
-        async with Offload("encode", threads=1) as encoding, asyncio.TaskGroup() as tasks:
+        environment, interruptions = Environment(), Interruptions()
+        async with (
+            Offload("encode", threads=1) as encoding,
+            Offload("spool", threads=1) as files,
+            asyncio.TaskGroup() as tasks,
+        ):
+            spool = Spool(tmp_path / "spool", files, max_bytes=spool_max_bytes)
             parts = {
                 "planner": planner,
                 "speaker": speaker,
@@ -142,10 +154,12 @@ def open_line(planner: Planner) -> OpenLine:
                 "monotonic": time.monotonic,
                 "max_message_bytes": 100_000,
                 "job_timeout_s": 10.0,
-                "patience": FullJitter(
-                    base_s=0.5, cap_s=30.0, uniform=lambda _, ceiling: ceiling, sleep=note_wait
-                ),
+                "retry_delays_s": RETRY_DELAYS_S,
+                "environment": environment,
+                "spool": spool,
+                "interruptions": interruptions,
             }
-            yield Line(Runner(**(parts | replaced)), broker, speaker, objects, waits_s)
+            runner = Runner(**(parts | replaced))
+            yield Line(runner, broker, speaker, objects, spool, environment, interruptions)
 
     return line

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utterd.broker.message import Message
+from utterd.broker.message import FIRST_ATTEMPT, Message
 from utterd.config import Lane
 from utterd.jobs.decode import UndecodableError, decode, sender_of
 from utterd_schemas.errors import ErrorCode
@@ -88,7 +88,8 @@ def test_gzip_is_unpacked(order_of, encoding):
         (b'{"text":"a","speed":1e999}', {}, ErrorCode.INVALID_FIELD),
         (b"[" * 2000 + b"]" * 2000, {}, ErrorCode.INVALID_JSON),
         (b'{"a":' * 700, {}, ErrorCode.INVALID_JSON),
-        (b'{"text":' + b"[" * 300 + b"]" * 300 + b"}", {}, ErrorCode.INVALID_FIELD),
+        (b'{"text":' + b"[" * 15 + b"]" * 15 + b"}", {}, ErrorCode.INVALID_FIELD),
+        (b'{"text":' + b"[" * 300 + b"]" * 300 + b"}", {}, ErrorCode.INVALID_JSON),
         (b"[]", {}, ErrorCode.INVALID_FIELD),
         (b"null", {}, ErrorCode.INVALID_FIELD),
         (b'"text"', {}, ErrorCode.INVALID_FIELD),
@@ -260,6 +261,12 @@ def test_the_earlier_expiry_counts(order_of):
     assert order_of({"text": "a"}).expires_at is None
 
 
+def test_an_order_knows_when_it_was_published(order_of):
+    """By that, a cancel tells a job from one that was sent again after it."""
+    assert order_of({"text": "a"}, timestamp=NOW).published_at == NOW
+    assert order_of({"text": "a"}).published_at is None
+
+
 def test_the_time_in_the_queue_is_measured(order_of):
     """It runs from the publisher's timestamp, and is unknown without one."""
     assert order_of({"text": "a"}, timestamp=NOW - timedelta(seconds=3)).queue_s == 3.0
@@ -278,7 +285,8 @@ def test_the_trace_context_is_kept_within_bounds(order_of):
 @pytest.mark.parametrize("attempt", [0, -1, True, "7", None, 2.5, {"a": 1}])
 def test_an_attempt_header_from_a_stranger_is_the_first_attempt(order_of, attempt):
     """Only our own kind of number counts."""
-    assert order_of({"text": "a"}, headers={"x-utterd-attempt": attempt}).sender.attempt == 1
+    order = order_of({"text": "a"}, headers={"x-utterd-attempt": attempt})
+    assert order.sender.history == FIRST_ATTEMPT
 
 
 def test_a_message_tells_its_sender_without_its_body():

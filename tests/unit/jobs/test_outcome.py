@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from utterd.broker.message import History
 from utterd.config import Lane
 from utterd.errors import UnknownVoiceError
 from utterd.jobs.announce import Announcer
@@ -17,7 +18,13 @@ from utterd_schemas.events import EventType, event_id
 from utterd_schemas.job import Job
 
 NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
-SENDER = Sender(job_id="mine", correlation_id="c", reply_to="q", labels={"page": "3"}, attempt=2)
+SENDER = Sender(
+    job_id="mine",
+    correlation_id="c",
+    reply_to="q",
+    labels={"page": "3"},
+    history=History(attempt=2, worker_deaths=0),
+)
 
 
 class Clock:
@@ -38,6 +45,7 @@ def order():
         sender=SENDER,
         lane=Lane.BATCH,
         expires_at=None,
+        published_at=None,
         queue_s=1.5,
     )
 

@@ -1,5 +1,7 @@
 """What a job means."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -178,3 +180,11 @@ def test_any_text_is_planned_or_refused(planner, text):
     except PermanentError:
         return
     assert all(0 < len(segment.text) <= 60 for segment in plan.segments)
+
+
+def test_hours_of_pauses_are_refused(planner):
+    """A few bytes of markup do not make an object of hundreds of megabytes."""
+    strict = replace(planner, max_pauses_s=60.0)
+    ssml = "<speak>" + 'a<break time="10s"/>' * 7 + "</speak>"
+    with pytest.raises(TextTooLongError, match="the pauses of the text are 70 s"):
+        strict.plan(Job(ssml=ssml))

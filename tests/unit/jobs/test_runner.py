@@ -9,8 +9,9 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from utterd.broker.message import ATTEMPT_HEADER, WORKER_DEATHS_HEADER, History
 from utterd.config import Lane
-from utterd.errors import EngineFailedError, StoreUnavailableError
+from utterd.errors import EngineFailedError, WorkerDiedError
 from utterd.testing.broker import InMemoryBroker, Settlement
 from utterd.testing.engine import FixedSpeaker
 from utterd.testing.store import InMemoryObjectStore
@@ -28,29 +29,12 @@ def data_of(event):
     return json.loads(event.data)
 
 
-class StoreInTrouble(InMemoryObjectStore):
-    """A store that is down for the first few calls of one kind."""
+LAST_ATTEMPT = {ATTEMPT_HEADER: 3}
+"""The number of the first attempt and of those after each of the line's two delays."""
 
-    def __init__(self, call, failures):
-        super().__init__()
-        self._call = call
-        self._failures = failures
 
-    def _maybe_fail(self, call):
-        if call == self._call and self._failures:
-            self._failures -= 1
-            raise StoreUnavailableError("the store is down: start it")
-
-    async def head(self, name):
-        self._maybe_fail("head")
-        return await super().head(name)
-
-    async def put(self, *args, **kwargs):
-        self._maybe_fail("put")
-        return await super().put(*args, **kwargs)
-
+class LinkingStore(InMemoryObjectStore):
     async def presign(self, name, expires_s):
-        self._maybe_fail("presign")
         return f"https://{name}?{expires_s}"
 
 
@@ -155,19 +139,55 @@ async def test_a_message_without_any_id_is_buried_without_an_event(open_line):
         assert line.broker.dead[0].error.code == "invalid_json"
 
 
-async def test_an_engines_failure_fails_the_job(open_line):
-    """The event says that the same job may succeed when sent again."""
+async def test_an_engines_failure_postpones_the_job(open_line):
+    """It comes back by its lane, later each time, and nobody is told of a failure yet."""
     async with open_line(speaker=FixedSpeaker(EngineFailedError("out of breath"))) as line:
-        assert await line.run(job()) is Settlement.ACKED
+        for attempt, delay_s in ((1, 10), (2, 60)):
+            assert (
+                await line.run(job(), Lane.BATCH, headers={ATTEMPT_HEADER: attempt})
+                is Settlement.ACKED
+            )
+            postponed = line.broker.postponed[-1]
+            assert (postponed.lane, postponed.delay_s) == (Lane.BATCH, delay_s)
+            assert postponed.history == History(attempt=attempt + 1, worker_deaths=0)
+            assert postponed.message.body == job()
+        assert line.outcomes == ["started", "started"]
+        assert [data_of(event)["attempt"] for event in line.broker.events] == [1, 2]
+        assert len({event.id for event in line.broker.events}) == 2
+        assert line.broker.dead == []
+
+
+async def test_a_job_whose_attempts_are_used_up_fails(open_line):
+    """The event says that the same job may succeed when sent again, and a copy is kept."""
+    async with open_line(speaker=FixedSpeaker(EngineFailedError("out of breath"))) as line:
+        assert await line.run(job(), headers=LAST_ATTEMPT) is Settlement.ACKED
         assert line.outcomes == ["started", "failed"]
-        assert data_of(line.broker.events[-1])["error"]["retryable"] is True
+        failed = data_of(line.broker.events[-1])
+        assert (failed["error"]["retryable"], failed["attempts"]) == (True, 3)
+        assert line.broker.dead[0].error.code == "engine_failed"
+        assert line.broker.postponed == []
 
 
-async def test_a_job_that_takes_too_long_fails(open_line):
-    """The limit is the settings' own."""
+async def test_a_job_that_kills_workers_twice_is_dead(open_line):
+    """It gets no third try, whatever attempts it has left; one death alone may be chance."""
+    async with open_line(speaker=FixedSpeaker(WorkerDiedError("killed"))) as line:
+        await line.run(job())
+        (postponed,) = line.broker.postponed
+        assert postponed.history == History(attempt=2, worker_deaths=1)
+        headers = {ATTEMPT_HEADER: 2, WORKER_DEATHS_HEADER: 1}
+        assert await line.run(job(), headers=headers) is Settlement.ACKED
+        assert line.outcomes[-1] == "failed"
+        assert line.broker.dead[0].error.code == "worker_died"
+        assert len(line.broker.postponed) == 1
+
+
+async def test_a_job_that_takes_too_long_is_tried_again(open_line):
+    """The limit is the settings' own; the last attempt's failure names it."""
     async with open_line(job_timeout_s=0.01) as line:
         line.speaker.hold()
         assert await line.run(job()) is Settlement.ACKED
+        assert len(line.broker.postponed) == 1
+        assert await line.run(job(), headers=LAST_ATTEMPT) is Settlement.ACKED
         assert data_of(line.broker.events[-1])["error"]["code"] == "deadline_exceeded"
 
 
@@ -191,10 +211,16 @@ async def test_a_job_that_is_in_time_is_done(open_line):
 
 
 @pytest.mark.parametrize(
-    ("body", "sent"),
-    [(job(), ["started", "completed"]), (job(speed=0), ["failed", "buried"])],
+    ("body", "answers", "sent"),
+    [
+        (job(), [], ["started", "completed"]),
+        (job(speed=0), [], ["failed", "buried"]),
+        (job(), [EngineFailedError("no")], ["started", "postponed"]),
+        (job(expires_at="2000-01-01T00:00:00Z"), [], ["expired"]),
+    ],
+    ids=["completed", "failed", "postponed", "expired"],
 )
-async def test_nothing_is_acked_before_all_is_confirmed(open_line, body, sent):
+async def test_nothing_is_acked_before_all_is_confirmed(open_line, body, answers, sent):
     """While the broker is silent about an event or a copy, the job stays the broker's."""
 
     class SilentBroker(InMemoryBroker):
@@ -211,8 +237,14 @@ async def test_nothing_is_acked_before_all_is_confirmed(open_line, body, sent):
             await self.asked.put("buried")
             await self.answer.get()
 
+        async def postpone(self, _message, _lane, _history, *, delay_s):
+            assert delay_s == 10
+            await self.asked.put("postponed")
+            await self.answer.get()
+
     broker = SilentBroker()
-    async with open_line(broker=broker) as line, asyncio.TaskGroup() as group:
+    speaker = FixedSpeaker(*answers)
+    async with open_line(broker=broker, speaker=speaker) as line, asyncio.TaskGroup() as group:
         delivery = line.deliver(body)
         group.create_task(line.runner.run(delivery))
         for expected in sent:
@@ -222,20 +254,9 @@ async def test_nothing_is_acked_before_all_is_confirmed(open_line, body, sent):
         assert await delivery.settled() is Settlement.ACKED
 
 
-@pytest.mark.parametrize("call", ["head", "put", "presign"])
-async def test_a_store_that_is_down_burns_nothing(open_line, call):
-    """The job waits, longer each time, and completes; nothing fails and nothing is spoken twice."""
-    async with open_line(objects=StoreInTrouble(call, 3), presign_expires_s=60) as line:
-        assert await line.run(job()) is Settlement.ACKED
-        assert line.outcomes == ["started", "completed"]
-        assert line.broker.dead == []
-        assert line.waits_s == [0.5, 1.0, 2.0]
-        assert line.speaker.calls == 2
-
-
 async def test_links_are_made_on_demand_only(open_line):
     """An event carries one where the settings give it a lifetime."""
-    async with open_line(objects=StoreInTrouble("none", 0), presign_expires_s=60) as line:
+    async with open_line(objects=LinkingStore(), presign_expires_s=60) as line:
         await line.run(job())
         assert data_of(line.broker.events[-1])["presigned_url"].endswith(".wav?60")
     async with open_line() as line:
@@ -244,9 +265,11 @@ async def test_links_are_made_on_demand_only(open_line):
 
 
 async def test_a_bug_is_an_internal_error(open_line):
-    """The event names the kind of the fault and nothing of the job."""
+    """The job is tried again, and its last event names the fault's kind and nothing of the job."""
     async with open_line(objects=BrokenStore()) as line:
         assert await line.run(job()) is Settlement.ACKED
+        assert len(line.broker.postponed) == 1
+        assert await line.run(job(), headers=LAST_ATTEMPT) is Settlement.ACKED
         error = data_of(line.broker.events[-1])["error"]
         assert (error["code"], error["retryable"]) == ("internal_error", True)
         assert "ZeroDivisionError" in error["message"]
@@ -284,9 +307,9 @@ async def test_the_interactive_lane_is_urgent(open_line, lane):
     class NotingSpeaker(FixedSpeaker):
         urgent = frozenset()
 
-        async def speak(self, utterance, *, urgent=False):
+        async def speak(self, utterance, *, urgent=False, on_start=None):
             self.urgent |= {urgent}
-            return await super().speak(utterance, urgent=urgent)
+            return await super().speak(utterance, urgent=urgent, on_start=on_start)
 
     speaker = NotingSpeaker()
     async with open_line(speaker=speaker) as line:
@@ -325,8 +348,8 @@ async def test_no_log_line_holds_what_the_publisher_wrote(open_line, fields, obj
     with structlog.testing.capture_logs() as lines:
         async with open_line(objects=objects) as line:
             await line.run(job(**fields))
-    ends = [line for line in lines if line["event"] in ("job_completed", "job_failed")]
-    assert len(ends) == 1
+    ends = ("job_completed", "job_failed", "job_postponed")
+    assert sum(line["event"] in ends for line in lines) == 1
     assert MARKER not in repr([{**line, "exc_info": None} for line in lines])
 
 
@@ -345,16 +368,21 @@ async def test_no_log_line_holds_what_the_publisher_wrote(open_line, fields, obj
     ).map(lambda fields: json.dumps(fields).encode()),
     broken=st.sampled_from([None, "store", "speaker"]),
     message_id=st.sampled_from([None, "m"]),
+    attempt=st.integers(1, 4),
 )
-def test_whatever_comes_is_settled_once(open_line, body, broken, message_id):
-    """A second settlement would raise, and a job that is told of is told how it ended, once."""
+def test_whatever_comes_is_settled_once(open_line, body, broken, message_id, attempt):
+    """A second settlement would raise; each job ends once, or waits for another attempt."""
 
     async def play():
         objects = BrokenStore() if broken == "store" else InMemoryObjectStore()
         answers = [EngineFailedError("no")] if broken == "speaker" else []
         async with open_line(objects=objects, speaker=FixedSpeaker(*answers)) as line:
-            assert await line.run(body, message_id=message_id) is Settlement.ACKED
-            assert sum(event.type.is_terminal for event in line.broker.events) <= 1
-            assert len(line.broker.dead) == ("failed" in line.outcomes or not line.outcomes)
+            headers = {ATTEMPT_HEADER: attempt}
+            settlement = await line.run(body, message_id=message_id, headers=headers)
+            assert settlement is Settlement.ACKED
+            ends = sum(event.type.is_terminal for event in line.broker.events)
+            nobody_to_tell = len(line.broker.dead) == 1 and not line.outcomes
+            assert ends + len(line.broker.postponed) + nobody_to_tell == 1
+            assert len(line.broker.dead) == ("failed" in line.outcomes or nobody_to_tell)
 
     asyncio.run(play())

@@ -49,8 +49,9 @@ async def test_urgency_is_passed_on(plan, urgent):
         def __init__(self):
             self.urgent = set()
 
-        async def speak(self, utterance, *, urgent=False):
+        async def speak(self, utterance, *, urgent=False, on_start=None):
             assert utterance.text
+            assert on_start is None
             self.urgent.add(urgent)
             return GOOD
 
@@ -110,8 +111,9 @@ class HalfBrokenSpeaker:
         self.speaking = asyncio.Event()
         self.cancelled = False
 
-    async def speak(self, utterance, *, urgent=False):
+    async def speak(self, utterance, *, urgent=False, on_start=None):
         assert not urgent
+        assert on_start is None
         if utterance.text == "How are you?":
             await self.speaking.wait()
             raise EngineFailedError("the engine is out of breath")
@@ -148,3 +150,12 @@ async def test_each_finished_segment_is_told(plan):
 
     await speak(plan, FixedSpeaker(), urgent=False, timeout_s=10, on_segment=note)
     assert told == [1, 2]
+
+
+async def test_the_engines_begin_is_told(plan):
+    """Once for each segment, so that work that has begun can be told from work that waits."""
+    told = []
+    await speak(
+        plan, FixedSpeaker(), urgent=False, timeout_s=10, on_start=lambda: told.append("begun")
+    )
+    assert told == ["begun"] * 2

@@ -6,7 +6,7 @@ from utterd.audio.join import Clip
 from utterd.jobs.finish import finish
 from utterd.jobs.lookup import lookup
 from utterd.jobs.speak import Speech
-from utterd.jobs.store import store
+from utterd.jobs.store import Upload, store
 from utterd.store.audio_object import AudioFacts
 from utterd.testing.engine import tone
 from utterd.testing.store import InMemoryObjectStore
@@ -28,7 +28,7 @@ def put(plan, speech, objects):
     """Store the speech as a job's."""
 
     async def store_as(job_id, wanted=plan):
-        return await store(finish(speech, wanted), speech, wanted, job_id, objects)
+        return await store(Upload(finish(speech, wanted), speech, wanted, job_id), objects)
 
     return store_as
 
@@ -117,7 +117,7 @@ async def test_an_object_that_vanishes_meanwhile_is_written(plan, put, objects):
 async def test_without_a_word_from_the_gates_the_verdict_is_ok(plan, objects):
     """The metadata says so in one word."""
     speech = Speech(clips=(Clip(tone(1.0), 0.0),) * 2, reasons=())
-    await store(finish(speech, plan), speech, plan, "maker", objects)
+    await store(Upload(finish(speech, plan), speech, plan, "maker"), objects)
     stored = await objects.head(plan.object_name)
     assert AudioFacts.from_stored(stored).quality == "ok"
 
@@ -131,5 +131,29 @@ async def test_marks_are_stored_before_the_audio(plan, speech):
             names.append(name)
             return await super().put(name, *args, **kwargs)
 
-    await store(finish(speech, plan), speech, plan, "maker", NotingStore())
+    await store(Upload(finish(speech, plan), speech, plan, "maker"), NotingStore())
     assert names == [plan.marks_name, plan.object_name]
+
+
+async def test_cut_marks_are_a_miss(plan, put, objects):
+    """Half a JSON document is never served as the marks."""
+    await put("maker")
+    stored = await objects.head(plan.marks_name)
+    await objects.put(
+        plan.marks_name,
+        (await objects.get(plan.marks_name))[:10],
+        content_type=stored.content_type,
+        metadata=stored.metadata,
+        replace=True,
+    )
+    assert await lookup(plan, objects) is None
+
+
+async def test_marks_that_come_later_leave_the_audio_alone(plan, put, objects):
+    """An object that an event told of keeps its bytes and its digest."""
+    facts = await put("maker")
+    before = await objects.get(plan.object_name)
+    await objects.delete(plan.marks_name)
+    assert await put("later") == facts
+    assert await objects.get(plan.object_name) == before
+    assert await lookup(plan, objects) == facts

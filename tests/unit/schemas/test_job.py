@@ -228,3 +228,10 @@ def test_field_names_are_those_of_the_json():
     assert "schema" in FIELD_NAMES
     assert "schema_version" not in FIELD_NAMES
     assert len(FIELD_NAMES) == len(Job.model_fields)
+
+
+def test_a_million_wrong_marks_are_one_fault():
+    """The first one is enough: a list of all of them would cost seconds and a gigabyte."""
+    with pytest.raises(ValidationError) as caught:
+        Job.model_validate({"text": "a", "marks": [1] * 1_000_000})
+    assert caught.value.error_count() == 1

@@ -88,7 +88,7 @@ async def test_probe_cleans_up_after_itself(store, server):
     await store.probe()
     await store.probe()
     methods = [request.method for request in server.requests]
-    assert methods == ["PUT", "PUT", "DELETE"] * 2
+    assert methods == ["HEAD", "PUT", "PUT", "DELETE"] * 2
     first, second = (request.path for request in server.requests if request.method == "DELETE")
     assert first != second
     assert first.startswith("/speech-bucket/speech/utterd-probe-")
@@ -105,6 +105,38 @@ async def test_probe_fails_where_nothing_can_be_written(store, server, s3_error)
     server.script = lambda _: s3_error(404, "NoSuchBucket")
     with pytest.raises(StoreUnavailableError, match=r"speech-bucket.*NoSuchBucket.*create it"):
         await store.probe()
+
+
+async def test_probe_fails_where_missing_objects_look_forbidden(store, server, answer):
+    """Without the right to list, nobody can tell whether audio is there; the message says so."""
+    server.script = lambda request: answer(403 if request.method == "HEAD" else 200)
+    with pytest.raises(StoreUnavailableError, match=r"takes objects, but.*grant s3:ListBucket"):
+        await store.probe()
+    assert server.requests[-1].method == "DELETE"
+
+
+async def test_probe_tells_the_reason_that_a_refused_look_could_not(store, server, s3_error):
+    """An answer to HEAD has no body; the write that follows names the wrong key."""
+    server.script = lambda _: s3_error(403, "InvalidAccessKeyId")
+    with pytest.raises(StoreUnavailableError, match=r"InvalidAccessKeyId.*access key is unknown"):
+        await store.probe()
+
+
+async def test_probe_fails_where_looks_fail_otherwise(store, server, answer):
+    """A server that takes objects and can't answer for one is not ready."""
+    server.script = lambda request: answer(500 if request.method == "HEAD" else 200)
+    with pytest.raises(StoreUnavailableError, match="the server failed"):
+        await store.probe()
+
+
+@pytest.mark.parametrize(
+    ("headers", "skew_s"),
+    [({"Date": "Thu, 01 Jan 2026 11:59:00 GMT"}, 60.0), ({"Date": "today"}, None)],
+)
+async def test_probe_compares_the_clocks(store, server, answer, headers, skew_s):
+    """By the time of an answer, where it tells any."""
+    server.script = lambda request: answer(404 if request.method == "HEAD" else 200, headers)
+    assert (await store.probe()).clock_skew_s == skew_s
 
 
 async def test_puts_are_unconditional_until_the_probe_shows_better(store, server):

@@ -5,11 +5,17 @@ from uuid import uuid4
 import pytest
 
 from utterd.broker.event import Event
-from utterd.broker.message import Message
+from utterd.broker.message import FIRST_ATTEMPT, History, Message
 from utterd.broker.topology import topology
 from utterd.config import BrokerSettings, Lane
 from utterd.errors import UnknownVoiceError
-from utterd.testing.broker import DeadJob, InMemoryBroker, Settlement, with_own_names
+from utterd.testing.broker import (
+    DeadJob,
+    InMemoryBroker,
+    PostponedJob,
+    Settlement,
+    with_own_names,
+)
 from utterd_schemas.events import EventType
 
 MESSAGE = Message(body=b"1")
@@ -66,19 +72,29 @@ async def test_the_dead_tell_their_reason():
     assert broker.dead == [DeadJob(MESSAGE, error), DeadJob(MESSAGE, None)]
 
 
+async def test_postponed_jobs_keep_what_they_come_back_with():
+    """Message, lane, history and delay are there to look at."""
+    broker = InMemoryBroker()
+    history = History(attempt=2, worker_deaths=1)
+    await broker.postpone(MESSAGE, Lane.BATCH, history, delay_s=10)
+    assert broker.postponed == [PostponedJob(MESSAGE, Lane.BATCH, history, delay_s=10)]
+
+
 async def test_without_confirms_nobody_gets_on():
-    """Held confirms keep both calls waiting until they are let go."""
+    """Held confirms keep all three calls waiting until they are let go."""
     broker = InMemoryBroker()
     broker.hold_confirms()
     sending = asyncio.ensure_future(broker.send(make_event()))
     burying = asyncio.ensure_future(broker.bury(MESSAGE, UnknownVoiceError("choose another")))
-    await broker.unconfirmed(2)
-    assert not sending.done()
-    assert not burying.done()
-    assert broker.events == []
+    postponing = asyncio.ensure_future(
+        broker.postpone(MESSAGE, Lane.BATCH, FIRST_ATTEMPT, delay_s=10)
+    )
+    await broker.unconfirmed(3)
+    assert not any(call.done() for call in (sending, burying, postponing))
+    assert broker.events == broker.dead == broker.postponed == []
     broker.confirm()
-    await asyncio.gather(sending, burying)
-    assert len(broker.events) == len(broker.dead) == 1
+    await asyncio.gather(sending, burying, postponing)
+    assert len(broker.events) == len(broker.dead) == len(broker.postponed) == 1
     await broker.send(make_event())
 
 

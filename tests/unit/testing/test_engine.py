@@ -24,6 +24,17 @@ async def test_answers_come_in_turn_and_the_last_one_stays():
     assert speaker.utterances == [UTTERANCE] * 4
 
 
+async def test_the_start_is_told_at_the_call():
+    """It has a free slot for everybody, also while it is held."""
+    speaker, told = FixedSpeaker(), []
+    speaker.hold()
+    speaking = asyncio.ensure_future(speaker.speak(UTTERANCE, on_start=lambda: told.append(1)))
+    await speaker.called()
+    assert told == [1]
+    speaker.release()
+    await speaking
+
+
 async def test_it_can_be_held():
     """A held speaker has heard the question and answers when it is released."""
     speaker = FixedSpeaker()

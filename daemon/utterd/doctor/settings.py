@@ -1,0 +1,55 @@
+"""Whether the settings make sense together."""
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from utterd.app import make_planner
+from utterd.config import Settings
+from utterd.doctor.finding import Finding, Findings, fault, ok, warning
+from utterd.errors import ConfigurationError
+
+
+async def examine_settings(settings: Settings) -> Findings:
+    """Names that must exist, limits that depend on each other, and secrets on the wire."""
+    yield _voices(settings)
+    yield _time_limits(settings)
+    yield _wire("broker.url", settings.broker.url.get_secret_value(), "amqp", "amqps")
+    if settings.store.kind == "s3" and settings.store.endpoint_url:
+        yield _wire("store.endpoint_url", settings.store.endpoint_url, "http", "https")
+
+
+def _voices(settings: Settings) -> Finding:
+    try:
+        planner = make_planner(settings)
+    except ConfigurationError as error:
+        return fault("voices", str(error))
+    return ok("voices", f"{settings.speech.voice} and {len(planner.aliases)} aliases are there")
+
+
+def _time_limits(settings: Settings) -> Finding:
+    job_s, broker_s = settings.speech.job_timeout_s, settings.broker.limits.consumer_timeout_s
+    if job_s >= broker_s:
+        return fault(
+            "time limits",
+            f"a job may take {job_s:g} s, but the broker takes it away after {broker_s} s: set"
+            " speech.job_timeout_s below broker.limits.consumer_timeout_s",
+        )
+    return ok("time limits", f"a job may take {job_s:g} s, the broker waits {broker_s} s")
+
+
+def _wire(setting: str, url: str, plain: str, encrypted: str) -> Finding:
+    parts = urlsplit(url)
+    if parts.scheme == plain and not _is_loopback(parts.hostname or ""):
+        return warning(
+            setting,
+            f"{plain}:// sends everything in clear over the network: use {encrypted}://, or be"
+            " sure of the network",
+        )
+    return ok(setting, "encrypted" if parts.scheme == encrypted else "stays on this machine")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,69 @@
+"""The daemon is killed at every step of a job's way, and another one takes over."""
+
+from uuid import uuid4
+
+import pytest
+
+from chaos import victim
+from chaos.brittle import FAIL
+from chaos.ledger import Ledger
+from utterd.config import QueueLimits
+from utterd_schemas.events import EventType
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.chaos]
+
+
+async def hand_over(start, ledger: Ledger, step: str, job: dict[str, object]) -> str:
+    """Have the job done by a daemon that dies at the step, and by one that doesn't."""
+    job_id = str(uuid4())
+    await ledger.publish({"job_id": job_id} | job)
+    assert await start(step).ended() == victim.STATUS
+    successor = start()
+    await ledger.terminal(job_id)
+    # That event may have come from the first one; its lane's next job waits until this one is done.
+    following = str(uuid4())
+    await ledger.publish({"job_id": following, "text": "Next."})
+    await ledger.completed(following)
+    await successor.stop()
+    return job_id
+
+
+@pytest.mark.parametrize("step", victim.STEPS)
+async def test_killed_on_the_way_to_the_audio(step: str, start, ledger: Ledger):
+    """One completed event id, one whole object with its marks, and nothing left to do (S-22)."""
+    job_id = await hand_over(
+        start, ledger, step, {"text": "It is one. It is another.", "marks": ["sentence"]}
+    )
+    await ledger.check()
+    assert (await ledger.completed(job_id))["data"]["cached"] is False
+
+
+@pytest.mark.parametrize("step", victim.FAILURE_STEPS)
+async def test_killed_on_the_way_to_the_dead(step: str, start, ledger: Ledger):
+    """One failed event id, and the job is among the dead with its reason."""
+    job_id = await hand_over(start, ledger, step, {"text": "..."})
+    await ledger.check(failing=[job_id])
+    assert set(await ledger.dead()) == {(job_id, "empty_text")}
+
+
+@pytest.mark.parametrize("step", victim.RETRY_STEPS)
+async def test_killed_on_the_way_to_another_attempt(step: str, start, ledger: Ledger):
+    """The job is completed, once, and its attempts are counted where the broker keeps them."""
+    job_id = await hand_over(start, ledger, step, {"text": f"{FAIL} at first."})
+    await ledger.check()
+    assert (await ledger.event(job_id, EventType.COMPLETED))["data"]["attempts"] <= 2
+
+
+@pytest.mark.parametrize("limits", [QueueLimits(delivery_limit=2)], ids=["two returns"])
+async def test_a_job_that_kills_the_daemon_is_given_up_by_the_broker(start, ledger: Ledger):
+    """It ends among the dead with the broker's reason, and the job behind it is completed."""
+    poison, other = str(uuid4()), str(uuid4())
+    await ledger.publish({"job_id": poison, "text": "Poison."})
+    await ledger.publish({"job_id": other, "text": "Behind it."})
+    for _ in range(3):
+        assert await start("decoded").ended() == victim.STATUS
+    survivor = start()
+    await ledger.completed(other)
+    await survivor.stop()
+    await ledger.check(abandoned=[poison])
+    assert await ledger.dead() == [(poison, "delivery_limit")]
