@@ -187,13 +187,18 @@ class Runner:
         self, plan: Plan, order: Order, stopwatch: Stopwatch, work: WorkInHand
     ) -> AudioFacts:
         """The audio of a plan, from the work of whoever is at it already."""
+        is_ours = False
+
+        async def obtain() -> AudioFacts:
+            nonlocal is_ours
+            is_ours = True
+            return await self._obtain(plan, order, stopwatch, work)
+
         while True:
-            facts = await self.flights.run(
-                plan.object_name, lambda: self._obtain(plan, order, stopwatch, work)
-            )
-            # Who shared the work of a job that wants no marks has to have them made.
-            if plan.marks_name is None:
+            facts = await self.flights.run(plan.object_name, obtain)
+            if is_ours or plan.marks_name is None:
                 return facts
+            # Who shared the work of a job that wants no marks has to have them made.
             if (whole := await self._with_store(lookup(plan, self.objects))) is not None:
                 return whole
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,9 +10,9 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from utterd.broker.message import ATTEMPT_HEADER, WORKER_DEATHS_HEADER, History
+from utterd.broker.message import ATTEMPT_HEADER
 from utterd.config import Lane
-from utterd.errors import EngineFailedError, WorkerDiedError
+from utterd.errors import EngineFailedError
 from utterd.testing.broker import InMemoryBroker, Settlement
 from utterd.testing.engine import FixedSpeaker
 from utterd.testing.store import InMemoryObjectStore
@@ -103,6 +104,34 @@ async def test_a_job_with_marks_shares_the_audio_of_one_without(open_line):
         assert completed["cached"] is True
 
 
+async def test_a_job_with_marks_beside_one_without_has_them_made(open_line):
+    """The two share an object, so one waits for the other instead of racing it."""
+    async with open_line() as line:
+        line.speaker.hold()
+        async with asyncio.TaskGroup() as jobs:
+            jobs.create_task(line.run(job()))
+            await line.speaker.called(2)
+            jobs.create_task(line.run(job(job_id="other", marks=["sentence"])))
+            line.speaker.release()
+        completed = data_of(line.broker.events[-1])
+        assert completed["job_id"] == "other"
+        assert line.objects.names == {completed["object_name"], completed["marks"]["key"]}
+
+
+async def test_a_store_that_drops_metadata_costs_no_endless_work(open_line):
+    """Audio that was made for the job itself is not looked for again."""
+
+    class ForgetfulStore(InMemoryObjectStore):
+        async def head(self, name):
+            stored = await super().head(name)
+            return stored and replace(stored, metadata={})
+
+    async with open_line(objects=ForgetfulStore()) as line, asyncio.timeout(10):
+        assert await line.run(job(marks=["sentence"])) is Settlement.ACKED
+        assert line.outcomes == ["started", "completed"]
+        assert line.speaker.calls == 2
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -137,58 +166,6 @@ async def test_a_message_without_any_id_is_buried_without_an_event(open_line):
         assert await line.run(b'{"text": "hi"') is Settlement.ACKED
         assert line.broker.events == []
         assert line.broker.dead[0].error.code == "invalid_json"
-
-
-async def test_an_engines_failure_postpones_the_job(open_line):
-    """It comes back by its lane, later each time, and nobody is told of a failure yet."""
-    async with open_line(speaker=FixedSpeaker(EngineFailedError("out of breath"))) as line:
-        for attempt, delay_s in ((1, 10), (2, 60)):
-            assert (
-                await line.run(job(), Lane.BATCH, headers={ATTEMPT_HEADER: attempt})
-                is Settlement.ACKED
-            )
-            postponed = line.broker.postponed[-1]
-            assert (postponed.lane, postponed.delay_s) == (Lane.BATCH, delay_s)
-            assert postponed.history == History(attempt=attempt + 1, worker_deaths=0)
-            assert postponed.message.body == job()
-        assert line.outcomes == ["started", "started"]
-        assert [data_of(event)["attempt"] for event in line.broker.events] == [1, 2]
-        assert len({event.id for event in line.broker.events}) == 2
-        assert line.broker.dead == []
-
-
-async def test_a_job_whose_attempts_are_used_up_fails(open_line):
-    """The event says that the same job may succeed when sent again, and a copy is kept."""
-    async with open_line(speaker=FixedSpeaker(EngineFailedError("out of breath"))) as line:
-        assert await line.run(job(), headers=LAST_ATTEMPT) is Settlement.ACKED
-        assert line.outcomes == ["started", "failed"]
-        failed = data_of(line.broker.events[-1])
-        assert (failed["error"]["retryable"], failed["attempts"]) == (True, 3)
-        assert line.broker.dead[0].error.code == "engine_failed"
-        assert line.broker.postponed == []
-
-
-async def test_a_job_that_kills_workers_twice_is_dead(open_line):
-    """It gets no third try, whatever attempts it has left; one death alone may be chance."""
-    async with open_line(speaker=FixedSpeaker(WorkerDiedError("killed"))) as line:
-        await line.run(job())
-        (postponed,) = line.broker.postponed
-        assert postponed.history == History(attempt=2, worker_deaths=1)
-        headers = {ATTEMPT_HEADER: 2, WORKER_DEATHS_HEADER: 1}
-        assert await line.run(job(), headers=headers) is Settlement.ACKED
-        assert line.outcomes[-1] == "failed"
-        assert line.broker.dead[0].error.code == "worker_died"
-        assert len(line.broker.postponed) == 1
-
-
-async def test_a_job_that_takes_too_long_is_tried_again(open_line):
-    """The limit is the settings' own; the last attempt's failure names it."""
-    async with open_line(job_timeout_s=0.01) as line:
-        line.speaker.hold()
-        assert await line.run(job()) is Settlement.ACKED
-        assert len(line.broker.postponed) == 1
-        assert await line.run(job(), headers=LAST_ATTEMPT) is Settlement.ACKED
-        assert data_of(line.broker.events[-1])["error"]["code"] == "deadline_exceeded"
 
 
 @pytest.mark.parametrize("late_s", [0, 5])

@@ -1,0 +1,72 @@
+"""What becomes of a job whose attempt failed."""
+
+import json
+
+from utterd.broker.message import ATTEMPT_HEADER, WORKER_DEATHS_HEADER, History
+from utterd.config import Lane
+from utterd.errors import EngineFailedError, WorkerDiedError
+from utterd.testing.broker import Settlement
+from utterd.testing.engine import FixedSpeaker
+
+LAST_ATTEMPT = {ATTEMPT_HEADER: 3}
+"""The number of the first attempt and of those after each of the line's two delays."""
+
+
+def job(**fields):
+    return json.dumps({"job_id": "mine", "text": "Hello there. How are you?"} | fields).encode()
+
+
+def data_of(event):
+    return json.loads(event.data)
+
+
+async def test_an_engines_failure_postpones_the_job(open_line):
+    """It comes back by its lane, later each time, and nobody is told of a failure yet."""
+    async with open_line(speaker=FixedSpeaker(EngineFailedError("out of breath"))) as line:
+        for attempt, delay_s in ((1, 10), (2, 60)):
+            assert (
+                await line.run(job(), Lane.BATCH, headers={ATTEMPT_HEADER: attempt})
+                is Settlement.ACKED
+            )
+            postponed = line.broker.postponed[-1]
+            assert (postponed.lane, postponed.delay_s) == (Lane.BATCH, delay_s)
+            assert postponed.history == History(attempt=attempt + 1, worker_deaths=0)
+            assert postponed.message.body == job()
+        assert line.outcomes == ["started", "started"]
+        assert [data_of(event)["attempt"] for event in line.broker.events] == [1, 2]
+        assert len({event.id for event in line.broker.events}) == 2
+        assert line.broker.dead == []
+
+
+async def test_a_job_whose_attempts_are_used_up_fails(open_line):
+    """The event says that the same job may succeed when sent again, and a copy is kept."""
+    async with open_line(speaker=FixedSpeaker(EngineFailedError("out of breath"))) as line:
+        assert await line.run(job(), headers=LAST_ATTEMPT) is Settlement.ACKED
+        assert line.outcomes == ["started", "failed"]
+        failed = data_of(line.broker.events[-1])
+        assert (failed["error"]["retryable"], failed["attempts"]) == (True, 3)
+        assert line.broker.dead[0].error.code == "engine_failed"
+        assert line.broker.postponed == []
+
+
+async def test_a_job_that_kills_workers_twice_is_dead(open_line):
+    """It gets no third try, whatever attempts it has left; one death alone may be chance."""
+    async with open_line(speaker=FixedSpeaker(WorkerDiedError("killed"))) as line:
+        await line.run(job())
+        (postponed,) = line.broker.postponed
+        assert postponed.history == History(attempt=2, worker_deaths=1)
+        headers = {ATTEMPT_HEADER: 2, WORKER_DEATHS_HEADER: 1}
+        assert await line.run(job(), headers=headers) is Settlement.ACKED
+        assert line.outcomes[-1] == "failed"
+        assert line.broker.dead[0].error.code == "worker_died"
+        assert len(line.broker.postponed) == 1
+
+
+async def test_a_job_that_takes_too_long_is_tried_again(open_line):
+    """The limit is the settings' own; the last attempt's failure names it."""
+    async with open_line(job_timeout_s=0.01) as line:
+        line.speaker.hold()
+        assert await line.run(job()) is Settlement.ACKED
+        assert len(line.broker.postponed) == 1
+        assert await line.run(job(), headers=LAST_ATTEMPT) is Settlement.ACKED
+        assert data_of(line.broker.events[-1])["error"]["code"] == "deadline_exceeded"
