@@ -346,5 +346,6 @@ async def test_a_job_that_died_at_a_later_attempt_goes_back_to_its_lane(bare_set
         dead = await only_one(settings)
     obituary = dead.obituary
     assert (obituary.lane, obituary.reason) == (Lane.INTERACTIVE, "worker_died")
-    assert (obituary.attempts, obituary.worker_deaths) == (2, 1)
+    # The death that ended the job counts as well.
+    assert (obituary.attempts, obituary.worker_deaths) == (2, 2)
     assert publishers_headers(dead.incoming.headers) == {"traceparent": "00-1-2-01"}
