@@ -98,13 +98,20 @@ class Ledger:
         return [job_id for job_id in self.jobs if not any(self._of(job_id, _TERMINAL))]
 
     async def all_finished(self) -> None:
-        """Wait for a terminal event of every job, for as long as any events come."""
-        while unfinished := self.unfinished():
-            try:
-                async with asyncio.timeout(PATIENCE_S), self._news:
-                    await self._news.wait()
-            except TimeoutError:
-                raise AssertionError(f"no events any more, but none ended {unfinished}") from None
+        """Wait, for as long as any events come, until every job has ended and no copy waits."""
+        async with self._news:
+            while unfinished := self.unfinished():
+                try:
+                    await asyncio.wait_for(self._news.wait(), PATIENCE_S)
+                except TimeoutError:
+                    raise AssertionError(f"events stopped before the end of {unfinished}") from None
+        await self.until_ready(0)
+
+    async def until_ready(self, count: int) -> None:
+        """Wait until so many jobs are in no daemon's hand, copies that wait for an attempt too."""
+        async with asyncio.timeout(PATIENCE_S):
+            while sum((await self.waiting()).values()) != count:
+                pass
 
     async def check(self, failing: Iterable[str] = (), abandoned: Iterable[str] = ()) -> None:
         """Assert that each job has had one effect, now that no daemon runs.
@@ -142,10 +149,6 @@ class Ledger:
                 reason = headers.get("x-utterd-error-code") or headers["x-first-death-reason"]
                 found.append((json.loads(incoming.body)["job_id"], str(reason)))
         return found
-
-    async def ready(self) -> int:
-        """How many jobs no daemon has in its hand."""
-        return sum((await self.waiting()).values())
 
     async def _check_objects(self) -> None:
         told = {

@@ -2,11 +2,13 @@
 
 import asyncio
 import signal
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from chaos.brittle import FAIL, HANG, PERISH, STUMBLE
+from chaos.daemon import POLL_S
 from chaos.ledger import Ledger
 from chaos.s3_proxy import Fault
 from support.management import Management
@@ -15,6 +17,7 @@ from utterd.broker import declare
 from utterd.broker.connection import connect
 from utterd.broker.topology import topology
 from utterd.config import Lane
+from utterd.ops.memory import resident_bytes
 from utterd_schemas.events import EventType
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.chaos]
@@ -50,9 +53,7 @@ async def test_a_broken_store_pauses_the_daemon(fault: Fault, start, ledger: Led
     s3.break_down(fault)
     job_ids = await publish(ledger, *some(4))
     await daemon.until_logged("still_paused")
-    async with asyncio.timeout(PATIENCE_S):
-        while await ledger.ready() != len(job_ids):
-            pass
+    await ledger.until_ready(len(job_ids))
     assert any(REASONS[fault] in str(line["reason"]) for line in daemon.logged("still_paused"))
     s3.heal()
     for job_id in job_ids:
@@ -188,6 +189,28 @@ async def test_a_worker_hangs(start, ledger: Ledger):
     assert daemon.logged("worker_killed")
     await daemon.stop()
     await ledger.check()
+
+
+async def test_a_hung_worker_goes_with_its_daemon(start, ledger: Ledger):
+    """Nothing is left of a daemon that was killed, not even what can't notice its end."""
+    daemon = start()
+    (job_id,) = await publish(ledger, f"{HANG} on.")
+    await daemon.until_logged("worker_started")
+    (worker,) = daemon.worker_pids
+    await daemon.until(lambda: processor_state(worker) == "T")
+    daemon.kill()
+    async with asyncio.timeout(PATIENCE_S):
+        while resident_bytes(worker):  # noqa: ASYNC110 - the kernel tells nobody
+            await asyncio.sleep(POLL_S)
+    successor = start()
+    await ledger.completed(job_id)
+    await successor.stop()
+    await ledger.check()
+
+
+def processor_state(pid: int) -> str:
+    """As proc(5) has it: `T` is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 async def test_a_job_that_kills_workers_is_given_up(start, ledger: Ledger):

@@ -19,7 +19,7 @@ async def hand_over(start, ledger: Ledger, step: str, job: dict[str, object]) ->
     await ledger.publish({"job_id": job_id} | job)
     assert await start(step).ended() == victim.STATUS
     successor = start()
-    await ledger.terminal(job_id)
+    await ledger.all_finished()
     # That event may have come from the first one; its lane's next job waits until this one is done.
     following = str(uuid4())
     await ledger.publish({"job_id": following, "text": "Next."})
