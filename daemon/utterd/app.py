@@ -17,8 +17,9 @@ from utterd.broker.consumer import Consumer
 from utterd.broker.event import EventSink
 from utterd.broker.publisher import ENVIRONMENT_PART as PUBLISHING_PART
 from utterd.broker.publisher import Publisher
-from utterd.config import Settings, StoreSettings
+from utterd.config import EngineSettings, Settings, StoreSettings
 from utterd.engines.host import EngineHost, engine_host
+from utterd.engines.protocol import EngineOptions
 from utterd.engines.registry import engine_module
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError, UnknownVoiceError
@@ -53,18 +54,21 @@ def make_planner(settings: Settings) -> Planner:
         ConfigurationError: the settings name a voice that the engine does not have.
     """
     module = engine_module(settings.engine.name)
+    info = module.describe(engine_options(settings.engine))
     speech = settings.speech
+    default_voice = speech.voice or f"{info.name}/{info.voices[0].name}"
+    aliases = {"default": default_voice, **info.aliases, **speech.aliases}
     planner = Planner(
-        info=module.describe(),
+        info=info,
         module=module,
-        default_voice=speech.voice,
-        aliases=speech.aliases,
+        default_voice=default_voice,
+        aliases={name: aliases.get(target, target) for name, target in aliases.items()},
         default_format=speech.format,
         max_text_chars=speech.max_text_chars,
         max_pauses_s=speech.max_pauses_s,
         prefix=settings.store.prefix,
     )
-    for name in (speech.voice, *speech.aliases):
+    for name in (default_voice, *speech.aliases):
         try:
             planner.voice(name)
         except UnknownVoiceError as error:
@@ -73,6 +77,16 @@ def make_planner(settings: Settings) -> Planner:
                 f" {settings.engine.name}. {error.message}"
             ) from None
     return planner
+
+
+def engine_options(settings: EngineSettings) -> EngineOptions:
+    """What the engine is told of its settings."""
+    return EngineOptions(
+        bundle=settings.bundle,
+        rows=settings.rows,
+        euler_steps=settings.euler_steps,
+        cache_tokens=settings.cache_tokens,
+    )
 
 
 @asynccontextmanager
@@ -108,7 +122,13 @@ def make_engine_host(
     engine = settings.engine
     return EngineHost(
         planner.info,
-        plan_workers(usable_cores(), workers=engine.workers, threads=engine.threads),
+        plan_workers(
+            usable_cores(),
+            workers=engine.workers,
+            threads=engine.threads,
+            concurrency=planner.info.concurrency,
+        ),
+        options=engine_options(engine),
         start_timeout_s=engine.start_timeout_s,
         cancel_grace_s=engine.cancel_grace_s,
         max_worker_bytes=engine.max_worker_bytes,

@@ -171,14 +171,24 @@ class EngineSettings(Section):
 
     name: str = "hibari"
     """Which engine speaks."""
+    bundle: Path | None = None
+    """Directory of the model that `utterd bundle convert` made, for engines that carry none."""
+    rows: int = Field(default=8, ge=1, le=8)
+    """cosyvoice: segments that are spoken at once."""
+    euler_steps: int = Field(default=10, ge=1, le=100)
+    """cosyvoice: steps from noise to a spectrum. Fewer are faster and change the sound."""
+    cache_tokens: int = Field(default=1536, ge=256, le=8192)
+    """cosyvoice: text and speech tokens of a segment, 50 of which are a second. More memory is
+    taken for more of them, at full size 115 kB a row and token; longer speech is cut."""
     workers: int | None = Field(default=None, ge=1)
-    """Worker processes; default: one a usable core."""
+    """Worker processes; default: one a usable core, and one in all for cosyvoice."""
     threads: int | None = Field(default=None, ge=1)
-    """Threads of each worker's sessions; default: 1."""
+    """Cores that one worker may keep busy; default: 1, and all of them for cosyvoice."""
     start_timeout_s: Seconds = 60.0
     """How long a worker may take to load its model."""
-    max_worker_bytes: int | None = Field(default=1024 * 1024 * 1024, ge=64 * 1024 * 1024)
-    """A worker whose resident memory grows beyond this is replaced."""
+    max_worker_bytes: int | None = Field(default=None, ge=64 * 1024 * 1024)
+    """A worker whose resident memory grows beyond this is replaced; default: 1 GiB, and for
+    cosyvoice by the size of its bundle and cache."""
     cancel_grace_s: Seconds = 5.0
     """How long a cancelled synthesis may hold its slot before its worker is replaced."""
 
@@ -193,10 +203,11 @@ class EngineSettings(Section):
 class SpeechSettings(Section):
     """What a job gets that does not say otherwise, and what no job may exceed."""
 
-    voice: str = "hibari/heart"
-    """The voice of jobs that name none."""
-    aliases: dict[str, str] = Field(default_factory=lambda: {"default": "hibari/heart"})
-    """Other names for voices."""
+    voice: str | None = None
+    """The voice of jobs that name none; default: the engine's first."""
+    aliases: dict[str, str] = Field(default_factory=dict)
+    """Other names for voices, beside the engine's own and `default`, the voice of jobs that name
+    none."""
     format: AudioFormat = AudioFormat.WAV
     """The format of jobs that name none."""
     max_text_chars: int = Field(default=10_000, ge=1)

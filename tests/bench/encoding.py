@@ -65,7 +65,7 @@ def _speech() -> tuple[PCM, int, float]:
     ]
 
     def speak() -> PCM:
-        return np.concatenate([engine.speak(one, CancelToken()) for one in utterances])
+        return np.concatenate([engine.speak(one, CancelToken()).pcm for one in utterances])
 
     return speak(), info.sample_rate_hz, _median_s(speak)
 

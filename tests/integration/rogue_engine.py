@@ -11,8 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-from utterd.engines.protocol import PCM, CancelToken, EngineInfo, Utterance, Voice
+from utterd.engines.protocol import (
+    NO_OPTIONS,
+    PCM,
+    CancelToken,
+    EngineInfo,
+    EngineOptions,
+    Take,
+    Utterance,
+    Voice,
+)
 from utterd.errors import EngineFailedError, UnknownVoiceError
+from utterd.text.reading import Reading, read_sentences
 
 LOAD_VARIABLE = "ROGUE_LOAD"
 """Environment variable: `exit` or `hang` while the model is loaded."""
@@ -21,11 +31,16 @@ GROWTH_BYTES = 300_000_000
 
 
 class RogueEngine:
-    def __init__(self) -> None:
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
         self._spoken = 0
         self._ballast = np.zeros(0, np.uint8)
 
-    def speak(self, utterance: Utterance, cancel: CancelToken) -> PCM:  # noqa: C901, PLR0912 - a list of misdeeds
+    def speak(self, utterance: Utterance, cancel: CancelToken) -> Take:
+        faults = ("runaway",) if utterance.text == "ramble" else ()
+        return Take(self._samples(utterance, cancel), faults)
+
+    def _samples(self, utterance: Utterance, cancel: CancelToken) -> PCM:  # noqa: C901, PLR0912 - a list of misdeeds
         what, *pipes = utterance.text.split()
         if pipes:
             Path(pipes[0]).write_text(str(os.getpid()), encoding="ascii")
@@ -35,6 +50,8 @@ class RogueEngine:
             case "count":
                 self._spoken += 1
                 return np.array([self._spoken], np.float32)
+            case "steps":
+                return np.array([self._options.euler_steps], np.float32)
             case "hold":
                 Path(pipes[1]).read_text(encoding="ascii")
             case "obey":
@@ -63,27 +80,27 @@ class RogueEngine:
         return np.zeros(1, np.float64)
 
 
-def describe() -> EngineInfo:
+def describe(options: EngineOptions = NO_OPTIONS) -> EngineInfo:
+    del options
     return EngineInfo(
         name="rogue",
         version="1",
         bundle="0" * 64,
         sample_rate_hz=24_000,
         voices=(Voice(name="only", languages=("en",), description="for tests"),),
-        max_segment_chars=240,
     )
 
 
-def spoken_form(text: str, *, normalize: bool) -> str:
-    del normalize
-    return text
+def read(text: str, *, language: str, normalize: bool) -> list[Reading]:
+    del language, normalize
+    return read_sentences(text, max_chars=240, spoken_form=str)
 
 
-def load(*, threads: int) -> RogueEngine:
+def load(options: EngineOptions, *, threads: int) -> RogueEngine:
     del threads
     match os.environ.get(LOAD_VARIABLE):
         case "exit":
             sys.exit(3)
         case "hang":
             threading.Event().wait()
-    return RogueEngine()
+    return RogueEngine(options)

@@ -15,7 +15,7 @@ import pytest
 from utterd.backoff import FullJitter
 from utterd.engines import hibari
 from utterd.engines.host import ENVIRONMENT_PART, EngineHost, engine_host
-from utterd.engines.protocol import PCM, Utterance
+from utterd.engines.protocol import NO_OPTIONS, EngineOptions, Take, Utterance
 from utterd.engines.registry import engine_module
 from utterd.environment import Environment
 from utterd.errors import (
@@ -44,7 +44,8 @@ def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RogueHost:
     (info / "entry_points.txt").write_text("[utterd.engines]\nrogue = rogue_engine\n")
     for path in (HERE, info.parent):
         monkeypatch.syspath_prepend(path)
-    monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{info.parent}")
+    monkeypatch.setenv("PYTHONPATH", str(info.parent), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
 
     def run(
         *,
@@ -53,6 +54,7 @@ def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RogueHost:
         cancel_grace_s: float = 20.0,
         max_worker_bytes: int | None = None,
         environment: Environment | None = None,
+        options: EngineOptions = NO_OPTIONS,
     ) -> AbstractAsyncContextManager[EngineHost]:
         host = EngineHost(
             engine_module("rogue").describe(),
@@ -61,6 +63,7 @@ def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RogueHost:
             cancel_grace_s=cancel_grace_s,
             max_worker_bytes=max_worker_bytes,
             environment=environment,
+            options=options,
             restart_delays=NO_DELAY,
         )
         return engine_host(host)
@@ -94,7 +97,7 @@ async def let_end(release: Path) -> None:
     await asyncio.to_thread(release.write_text, "go", "ascii")
 
 
-def speaking(host: EngineHost, text: str) -> asyncio.Task[PCM]:
+def speaking(host: EngineHost, text: str) -> asyncio.Task[Take]:
     return asyncio.create_task(host.speak(said(text)), name=text)
 
 
@@ -103,12 +106,12 @@ async def test_parallel_speech_equals_serial_speech():
     sentences = ("The rain stopped at noon.", "Nobody knew the old baker's name.")
     info = hibari.describe()
     async with engine_host(EngineHost(info, WorkerPlan(1, 1, 1))) as host:
-        serial = [await host.speak(said(text)) for text in sentences]
+        serial = [(await host.speak(said(text))).pcm for text in sentences]
     async with engine_host(EngineHost(info, WorkerPlan(2, 1, 1))) as host:
         parallel = await asyncio.gather(*(host.speak(said(text)) for text in sentences * 4))
     assert serial[0].dtype == np.float32
-    for expected, pcm in zip(serial * 4, parallel, strict=True):
-        np.testing.assert_array_equal(pcm, expected)
+    for expected, take in zip(serial * 4, parallel, strict=True):
+        np.testing.assert_array_equal(take.pcm, expected)
 
 
 async def test_a_killed_worker_fails_its_own_request_alone(rogue: RogueHost, pipe: Pipe):
@@ -122,7 +125,7 @@ async def test_a_killed_worker_fails_its_own_request_alone(rogue: RogueHost, pip
         os.kill(victim, signal.SIGKILL)
         with pytest.raises(WorkerDiedError, match="status -9"):
             await doomed
-        pids = {int(pcm[0]) for pcm in await asyncio.gather(*in_line)}
+        pids = {int(take.pcm[0]) for take in await asyncio.gather(*in_line)}
         await let_end(release)
         await beside
     assert len(pids) == 1
@@ -136,7 +139,7 @@ async def test_cancelling_frees_the_slot(rogue: RogueHost, pipe: Pipe):
         task = speaking(host, f"obey {begun}")
         worker = await pid_of(begun)
         task.cancel()
-        assert int((await host.speak(said("pid")))[0]) == worker
+        assert int((await host.speak(said("pid"))).pcm[0]) == worker
     assert task.cancelled()
 
 
@@ -147,7 +150,7 @@ async def test_a_worker_that_ignores_a_cancel_is_killed(rogue: RogueHost, pipe: 
         task = speaking(host, f"ignore {begun}")
         worker = await pid_of(begun)
         task.cancel()
-        assert int((await host.speak(said("pid")))[0]) != worker
+        assert int((await host.speak(said("pid"))).pcm[0]) != worker
 
 
 async def test_a_cancelled_request_in_the_line_is_never_spoken(rogue: RogueHost, pipe: Pipe):
@@ -161,7 +164,7 @@ async def test_a_cancelled_request_in_the_line_is_never_spoken(rogue: RogueHost,
         dropped.cancel()
         await let_end(release)
         await first
-        assert (await last)[0] == 1.0
+        assert (await last).pcm[0] == 1.0
 
 
 async def test_urgent_requests_go_first(rogue: RogueHost, pipe: Pipe):
@@ -192,7 +195,7 @@ async def test_an_engine_s_own_exception_stays_in_the_worker(rogue: RogueHost, m
         with pytest.raises(EngineFailedError, match="the engine raised") as failure:
             await host.speak(said(f"{misdeed} /dev/null my-secret"))
         assert host.pids == (worker,)
-        assert (await host.speak(said("count")))[0] == 1.0
+        assert (await host.speak(said("count"))).pcm[0] == 1.0
     assert "my-secret" not in failure.value.info().model_dump_json()
 
 
@@ -209,7 +212,7 @@ async def test_what_an_engine_prints_goes_to_standard_error(
 ):
     """Neither the frames nor the output of utterd's commands are disturbed."""
     async with rogue() as host:
-        pcm = await host.speak(said("print"))
+        pcm = (await host.speak(said("print"))).pcm
     out, err = capfd.readouterr()
     assert (pcm.dtype, pcm.size) == (np.float32, 1)
     assert "engine\n" not in out
@@ -259,9 +262,30 @@ async def test_a_worker_that_grows_too_large_is_replaced(rogue: RogueHost, until
         before = set(host.pids)
         with pytest.raises(WorkerDiedError, match="status -9"):
             await host.speak(said("grow"))
-        assert int((await host.speak(said("pid")))[0]) in before
+        assert int((await host.speak(said("pid"))).pcm[0]) in before
         await until(lambda: len(host.pids) == 2 and set(host.pids) != before)
         assert len(before & set(host.pids)) == 1
+
+
+async def test_a_limit_below_the_loaded_model_is_a_configuration_error(rogue: RogueHost):
+    """The block is not entered: a worker in its place would be killed as well, for ever."""
+    with pytest.raises(ConfigurationError, match=r"engine\.max_worker_bytes is 1000: set it to at"):
+        async with rogue(max_worker_bytes=1000):
+            pytest.fail("entered")
+
+
+async def test_what_an_engine_noticed_comes_with_its_samples(rogue: RogueHost):
+    """The parent gets the faults that the engine found in its own take."""
+    async with rogue() as host:
+        assert (await host.speak(said("count"))).faults == ()
+        assert (await host.speak(said("ramble"))).faults == ("runaway",)
+
+
+async def test_a_worker_is_told_the_options(rogue: RogueHost):
+    """What the settings say about the model reaches the process that loads it."""
+    options = EngineOptions(bundle=Path("/models/one"), euler_steps=5)
+    async with rogue(options=options) as host:
+        assert (await host.speak(said("steps"))).pcm[0] == 5.0
 
 
 async def test_without_any_worker_no_jobs_are_taken(
@@ -278,7 +302,7 @@ async def test_without_any_worker_no_jobs_are_taken(
         waiting = speaking(host, "count")
         monkeypatch.delenv("ROGUE_LOAD")
         await environment.sound.wait()
-        assert (await waiting)[0] == 1.0
+        assert (await waiting).pcm[0] == 1.0
 
 
 async def test_one_worker_that_is_left_is_enough(
@@ -291,7 +315,7 @@ async def test_one_worker_that_is_left_is_enough(
         victim, survivor = host.pids
         os.kill(victim, signal.SIGKILL)
         await until(lambda: host.pids == (survivor,))
-        assert int((await host.speak(said("pid")))[0]) == survivor
+        assert int((await host.speak(said("pid"))).pcm[0]) == survivor
         assert environment.sound.is_set()
 
 
@@ -367,10 +391,10 @@ async def test_files_in_the_working_directory_are_not_imported(
     (tmp_path / "numpy.py").write_text("raise SystemExit(9)\n")
     monkeypatch.chdir(tmp_path)
     async with rogue() as host:
-        assert (await host.speak(said("count")))[0] == 1.0
+        assert (await host.speak(said("count"))).pcm[0] == 1.0
 
 
 async def test_libraries_start_no_more_threads_than_planned(rogue: RogueHost):
     """Many workers on many cores don't multiply their thread pools (P-13)."""
     async with rogue() as host:
-        assert (await host.speak(said("threads")))[0] == 1.0
+        assert (await host.speak(said("threads"))).pcm[0] == 1.0

@@ -30,7 +30,7 @@ def test_the_contract_needs_pydantic_only():
     [
         "import utterd.engines.host",
         "from utterd.engines import registry; registry.engine_module('hibari').describe()",
-        "from utterd.engines import hibari; hibari.spoken_form('It costs $5.', normalize=True)",
+        "from utterd.engines import hibari; hibari.read('For $5.', language='en', normalize=True)",
     ],
 )
 def test_the_daemon_never_imports_onnxruntime(statements: str):

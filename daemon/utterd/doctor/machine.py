@@ -6,11 +6,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from utterd.app import make_spool, spool_directory
+from utterd.app import make_planner, make_spool, spool_directory
 from utterd.config import Settings, StoreSettings
 from utterd.doctor.finding import Finding, Findings, fault, ok, warning
+from utterd.errors import ConfigurationError
 from utterd.offload import Offload
-from utterd.ops.cpu import cgroup_quota, plan_workers, usable_cores
+from utterd.ops.cpu import WorkerPlan, cgroup_quota, plan_workers, usable_cores
 
 _MIB = 1024 * 1024
 _LEAST_FREE_BYTES = 16 * _MIB
@@ -36,8 +37,8 @@ async def examine_machine(settings: Settings) -> Findings:
 
 
 def _processor(settings: Settings) -> Finding:
-    engine, cores, quota = settings.engine, usable_cores(), cgroup_quota()
-    plan = plan_workers(cores, workers=engine.workers, threads=engine.threads)
+    cores, quota = usable_cores(), cgroup_quota()
+    plan = _plan(settings)
     says = (
         f"{cores:g} usable cores ({'no quota' if quota is None else f'a quota of {quota:g}'}),"
         f" {plan.workers} workers of {plan.threads} threads"
@@ -52,9 +53,20 @@ def _processor(settings: Settings) -> Finding:
     return ok("processor", says)
 
 
-def _open_files(settings: Settings) -> Finding:
+def _plan(settings: Settings) -> WorkerPlan:
     engine = settings.engine
-    plan = plan_workers(usable_cores(), workers=engine.workers, threads=engine.threads)
+    try:
+        concurrency = make_planner(settings).info.concurrency
+    except ConfigurationError:
+        # Another check tells of it.
+        concurrency = 1
+    return plan_workers(
+        usable_cores(), workers=engine.workers, threads=engine.threads, concurrency=concurrency
+    )
+
+
+def _open_files(settings: Settings) -> Finding:
+    plan = _plan(settings)
     needed = _FILES_OF_A_DAEMON + plan.workers * _FILES_A_WORKER
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < needed:

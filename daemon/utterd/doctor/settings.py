@@ -23,7 +23,7 @@ def _voices(settings: Settings) -> Finding:
         planner = make_planner(settings)
     except ConfigurationError as error:
         return fault("voices", str(error))
-    return ok("voices", f"{settings.speech.voice} and {len(planner.aliases)} aliases are there")
+    return ok("voices", f"{planner.default_voice} and {len(planner.aliases)} aliases are there")
 
 
 def _time_limits(settings: Settings) -> Finding:

@@ -11,7 +11,7 @@ import structlog
 from utterd.backoff import FullJitter
 from utterd.engines.line import SegmentLine
 from utterd.engines.process import WorkerProcess
-from utterd.engines.protocol import PCM, EngineInfo, Utterance
+from utterd.engines.protocol import NO_OPTIONS, EngineInfo, EngineOptions, Take, Utterance
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError
 from utterd.ops.cpu import WorkerPlan
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True, eq=False)
 class _Request:
     utterance: Utterance
-    outcome: asyncio.Future[PCM]
+    outcome: asyncio.Future[Take]
     on_start: Callable[[], None] | None
 
 
@@ -36,9 +36,11 @@ class EngineHost:
     Args:
         info: the engine's description.
         plan: how many workers, and their size.
+        options: of the engine, for its workers.
         start_timeout_s: how long a worker may take to load its model.
         cancel_grace_s: how long a cancelled utterance may keep its slot.
-        max_worker_bytes: resident memory beyond which a worker is replaced.
+        max_worker_bytes: resident memory beyond which a worker is replaced; default: what the
+            engine allows.
         environment: told when there is no worker to speak.
         restart_delays: waits between attempts to replace a worker that died.
     """
@@ -48,6 +50,7 @@ class EngineHost:
         info: EngineInfo,
         plan: WorkerPlan,
         *,
+        options: EngineOptions = NO_OPTIONS,
         start_timeout_s: float = 60.0,
         cancel_grace_s: float = 5.0,
         max_worker_bytes: int | None = None,
@@ -56,9 +59,10 @@ class EngineHost:
     ) -> None:
         self.info = info
         self.plan = plan
+        self._options = options
         self._start_timeout_s = start_timeout_s
         self._cancel_grace_s = cancel_grace_s
-        self._max_worker_bytes = max_worker_bytes
+        self._max_worker_bytes = max_worker_bytes or info.max_worker_bytes
         self._environment = environment or Environment()
         self._restart_delays = restart_delays or FullJitter(base_s=0.1, cap_s=30.0)
         self._line: SegmentLine[_Request] = SegmentLine()
@@ -80,7 +84,7 @@ class EngineHost:
         *,
         urgent: bool = False,
         on_start: Callable[[], None] | None = None,
-    ) -> PCM:
+    ) -> Take:
         """Speak one segment in the next free slot.
 
         Args:
@@ -89,12 +93,12 @@ class EngineHost:
             on_start: called when a slot takes it.
 
         Returns:
-            Samples, float32 of shape (n,), at the engine's rate.
+            Samples at the engine's rate, and what the engine noticed about them.
 
         Raises:
             JobError: the engine refused or failed, or its process died.
         """
-        outcome: asyncio.Future[PCM] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[Take] = asyncio.get_running_loop().create_future()
         self._line.put(_Request(utterance, outcome, on_start), urgent=urgent)
         return await outcome
 
@@ -108,9 +112,7 @@ class EngineHost:
         failures = 0
         while True:
             try:
-                worker = await WorkerProcess.start(
-                    self.info.name, self.plan, timeout_s=self._start_timeout_s
-                )
+                worker = await self._start_worker()
             except ConfigurationError as error:
                 if not first.done():
                     first.set_exception(error)
@@ -127,6 +129,21 @@ class EngineHost:
             failures += 1
             await self._restart_delays.wait(failures)
 
+    async def _start_worker(self) -> WorkerProcess:
+        worker = await WorkerProcess.start(
+            self.info.name, self.plan, self._options, timeout_s=self._start_timeout_s
+        )
+        resident = resident_bytes(worker.pid)
+        if resident > self._max_worker_bytes:
+            # Replacing it would go on for ever.
+            await worker.stop()
+            raise ConfigurationError(
+                f"the {self.info.name} worker has {resident} bytes in memory once its model is"
+                f" loaded, and engine.max_worker_bytes is {self._max_worker_bytes}: set it to at"
+                f" least {_with_headroom(resident)}, or remove it"
+            )
+        return worker
+
     async def _use(self, index: int, worker: WorkerProcess) -> None:
         log.info("worker_started", pid=worker.pid, engine=self.info.name)
         self._workers[index] = worker
@@ -137,9 +154,8 @@ class EngineHost:
                     slots.create_task(self._serve_slot(worker), name=f"slot-{index}-{number}")
                     for number in range(self.plan.concurrency)
                 ]
-                if self._max_worker_bytes is not None:
-                    watching = _limit_memory(worker, self._max_worker_bytes)
-                    serving.append(slots.create_task(watching, name=f"memory-{index}"))
+                watching = _limit_memory(worker, self._max_worker_bytes)
+                serving.append(slots.create_task(watching, name=f"memory-{index}"))
                 await worker.attend()
                 # At once, so that no slot hands a request to a process that is gone.
                 for task in serving:
@@ -157,7 +173,7 @@ class EngineHost:
                 request.on_start()
             number, answer = worker.submit(request.utterance)
 
-            def drop_when_unwanted(outcome: asyncio.Future[PCM], number: int = number) -> None:
+            def drop_when_unwanted(outcome: asyncio.Future[Take], number: int = number) -> None:
                 if outcome.cancelled():
                     worker.cancel(number, grace_s=self._cancel_grace_s)
 
@@ -165,6 +181,11 @@ class EngineHost:
             request.outcome.add_done_callback(drop_when_unwanted)
             answer.add_done_callback(partial(_pass_on, to=request.outcome))
             await asyncio.wait([answer])
+
+
+def _with_headroom(resident: int) -> int:
+    """A limit that a model of this size does not reach by working."""
+    return resident * 3 // 2
 
 
 async def _limit_memory(worker: WorkerProcess, max_bytes: int) -> None:
@@ -175,7 +196,7 @@ async def _limit_memory(worker: WorkerProcess, max_bytes: int) -> None:
     worker.kill()
 
 
-def _pass_on(answer: asyncio.Future[PCM], *, to: asyncio.Future[PCM]) -> None:
+def _pass_on(answer: asyncio.Future[Take], *, to: asyncio.Future[Take]) -> None:
     error = answer.exception()
     if to.done():
         return

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 import structlog
 
-from utterd.engines.protocol import PCM, Utterance
+from utterd.engines.protocol import EngineOptions, Take, Utterance
 from utterd.engines.wire import Frame, receive_frame
 from utterd.errors import ConfigurationError, EngineFailedError, WorkerDiedError, error_from
 from utterd.ops.cpu import WorkerPlan
@@ -37,11 +37,13 @@ class WorkerProcess:
         self._reader = reader
         self._writer = writer
         self._numbers = itertools.count(1)
-        self._pending: dict[int, asyncio.Future[PCM]] = {}
+        self._pending: dict[int, asyncio.Future[Take]] = {}
         self.is_alive = True
 
     @classmethod
-    async def start(cls, engine: str, plan: WorkerPlan, *, timeout_s: float) -> Self:
+    async def start(
+        cls, engine: str, plan: WorkerPlan, options: EngineOptions, *, timeout_s: float
+    ) -> Self:
         """Spawn a process and wait until its model is loaded.
 
         Raises:
@@ -49,7 +51,7 @@ class WorkerProcess:
                 within `timeout_s`.
         """
         try:
-            worker = await cls._spawn(engine, plan)
+            worker = await cls._spawn(engine, plan, options)
         except OSError as error:
             raise ConfigurationError(
                 f"the system starts no {engine} worker ({error.strerror or error}): free memory,"
@@ -65,7 +67,7 @@ class WorkerProcess:
         return worker
 
     @classmethod
-    async def _spawn(cls, engine: str, plan: WorkerPlan) -> Self:
+    async def _spawn(cls, engine: str, plan: WorkerPlan, options: EngineOptions) -> Self:
         ours, theirs = socket.socketpair()
         with theirs:
             reader, writer = await asyncio.open_connection(sock=ours, limit=_STREAM_LIMIT_BYTES)
@@ -80,6 +82,7 @@ class WorkerProcess:
                     engine,
                     str(plan.concurrency),
                     str(plan.threads),
+                    options.to_json(),
                     stdin=asyncio.subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
                     # Ctrl-C in a terminal is for the daemon alone.
@@ -110,8 +113,8 @@ class WorkerProcess:
             await self.stop()
             raise ConfigurationError(
                 f"the {engine} worker did not load its model (exit status {self.exit_status})."
-                " Its own message stands above; check that the engine's package is whole:"
-                " pip install --force-reinstall"
+                " Its own message stands above; check that the engine's package is whole"
+                " (pip install --force-reinstall), or its bundle (utterd bundle verify)"
             )
 
     @property
@@ -122,10 +125,10 @@ class WorkerProcess:
     def exit_status(self) -> int | None:
         return self._process.returncode
 
-    def submit(self, utterance: Utterance) -> tuple[int, asyncio.Future[PCM]]:
+    def submit(self, utterance: Utterance) -> tuple[int, asyncio.Future[Take]]:
         """Send a request; returns its number and the answer to come."""
         number = next(self._numbers)
-        answer: asyncio.Future[PCM] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Take] = asyncio.get_running_loop().create_future()
         self._pending[number] = answer
         self._writer.write(Frame({"speak": number, "utterance": asdict(utterance)}).encode())
         return number, answer
@@ -166,7 +169,13 @@ class WorkerProcess:
                 EngineFailedError("the engine gave up on its own accord. Send the job again")
             )
         else:
-            answer.set_result(np.frombuffer(frame.payload, dtype="<f4"))
+            faults = frame.header.get("faults")
+            answer.set_result(
+                Take(
+                    np.frombuffer(frame.payload, dtype="<f4"),
+                    tuple(map(str, faults)) if isinstance(faults, list) else (),
+                )
+            )
 
     async def stop(self) -> None:
         """Close the socket, which ends the process, kill it if it stays, and fail what it had."""

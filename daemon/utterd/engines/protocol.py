@@ -1,14 +1,52 @@
 """What an engine is. Engines run in worker processes; the daemon knows only their description."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from threading import Event
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from utterd.text.reading import Reading
+
 PCM = NDArray[np.float32]
 """Mono samples, shape (n,), full scale 1.0."""
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """What the settings tell an engine about its model.
+
+    Attributes:
+        bundle: directory of the model; None for engines that carry their own.
+        rows: segments that one process may speak at once.
+        euler_steps: of the flow that makes spectra of tokens.
+        cache_tokens: positions of the language model's cache for each row.
+    """
+
+    bundle: Path | None = None
+    rows: int = 8
+    euler_steps: int = 10
+    cache_tokens: int = 1536
+
+    def to_json(self) -> str:
+        """For a worker's command line."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The options that `to_json` wrote."""
+        fields = json.loads(text)
+        return cls(**fields | {"bundle": Path(fields["bundle"]) if fields["bundle"] else None})
+
+
+NO_OPTIONS = EngineOptions()
+"""The defaults, for engines that have nothing to choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +57,13 @@ class Voice:
         name: the name within the engine.
         languages: BCP 47 tags of what it speaks.
         description: for a person who chooses a voice.
+        aliases: other names within the engine.
     """
 
     name: str
     languages: tuple[str, ...]
     description: str
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +73,12 @@ class EngineInfo:
     Attributes:
         name: the first half of `engine/voice`.
         version: of the code that speaks.
-        bundle: digest of every file that decides how it sounds.
+        bundle: digest of every file and option that decides how it sounds.
         sample_rate_hz: of the samples it makes.
         voices: its speakers.
-        max_segment_chars: the longest text that it speaks in one go.
+        concurrency: requests that one process serves at once. Above 1, one process serves all,
+            so that the model lies in memory once.
+        max_worker_bytes: resident memory beyond which one of its processes must have a leak.
     """
 
     name: str
@@ -44,7 +86,15 @@ class EngineInfo:
     bundle: str
     sample_rate_hz: int
     voices: tuple[Voice, ...]
-    max_segment_chars: int
+    concurrency: int = 1
+    max_worker_bytes: int = GIB
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """The voices' other names, to `engine/voice`."""
+        return {
+            alias: f"{self.name}/{voice.name}" for voice in self.voices for alias in voice.aliases
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +114,20 @@ class Utterance:
     language: str
     speed: float
     seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """What an engine made of one utterance.
+
+    Attributes:
+        pcm: the samples.
+        faults: what the engine itself noticed, in stable words, such as `runaway`. A take with
+            faults is tried again with another seed, like one that fails a gate.
+    """
+
+    pcm: PCM
+    faults: tuple[str, ...] = ()
 
 
 class CancelledByCallerError(Exception):
@@ -88,7 +152,7 @@ class CancelToken:
 class Engine(Protocol):
     """A loaded model. `speak` may be called from as many threads as the engine's concurrency."""
 
-    def speak(self, utterance: Utterance, cancel: CancelToken) -> PCM:
+    def speak(self, utterance: Utterance, cancel: CancelToken) -> Take:
         """Speak one segment.
 
         Raises:
@@ -101,10 +165,36 @@ class Engine(Protocol):
 class EngineModule(Protocol):
     """What the package of an engine offers. Importing it must not import onnxruntime."""
 
-    def describe(self) -> EngineInfo: ...
+    def describe(self, options: EngineOptions) -> EngineInfo:
+        """What the engine is with these options.
 
-    def spoken_form(self, text: str, *, normalize: bool) -> str:
-        """How the engine's front end writes out numbers, dates and symbols of one segment."""
+        Raises:
+            ConfigurationError: the options don't fit, or the model is not there.
+        """
         ...
 
-    def load(self, *, threads: int) -> Engine: ...
+    def read(self, text: str, *, language: str, normalize: bool) -> Iterable[Reading]:
+        """How the engine's front end cuts a text and reads it aloud.
+
+        Args:
+            text: repaired text, of any length.
+            language: BCP 47 tag of what is spoken.
+            normalize: whether numbers, dates and units are written out.
+
+        Returns:
+            Readings in order, none longer than the engine can speak in one go. Together they
+            hold all of the text that can be spoken.
+        """
+        ...
+
+    def load(self, options: EngineOptions, *, threads: int) -> Engine:
+        """Load the model into this process.
+
+        Args:
+            options: as they were described.
+            threads: cores that this process may keep busy.
+
+        Raises:
+            ConfigurationError: the model can't be loaded.
+        """
+        ...

@@ -1,6 +1,8 @@
 """A worker process: loads one engine and speaks what the daemon sends.
 
-    python -m utterd.engines.worker SOCKET_FD ENGINE CONCURRENCY THREADS
+    python -m utterd.engines.worker SOCKET_FD ENGINE CONCURRENCY THREADS OPTIONS
+
+OPTIONS are the `EngineOptions` as JSON.
 
 It ends when the daemon closes the socket or dies. Signals are the daemon's business: systemd's
 stop reaches every process of the service, and work in hand must finish.
@@ -16,10 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import BufferedRWPair
 
-from utterd.engines.protocol import CancelledByCallerError, CancelToken, Engine, Utterance
+from utterd.engines.protocol import (
+    CancelledByCallerError,
+    CancelToken,
+    Engine,
+    EngineOptions,
+    Utterance,
+)
 from utterd.engines.registry import engine_module
 from utterd.engines.wire import Frame, read_frame
-from utterd.errors import EngineFailedError, JobError
+from utterd.errors import ConfigurationError, EngineFailedError, JobError
 
 _PR_SET_PDEATHSIG = 1
 
@@ -68,12 +76,15 @@ class Worker:
 
     def _speak(self, request: int, utterance: Utterance, cancel: CancelToken) -> Frame:
         try:
-            pcm = self._engine.speak(utterance, cancel)
+            take = self._engine.speak(utterance, cancel)
         except CancelledByCallerError:
             return Frame({"request": request, "cancelled": True})
         except JobError as error:
             return _failed(request, error)
-        return Frame({"request": request}, pcm.astype("<f4", copy=False).tobytes())
+        return Frame(
+            {"request": request, "faults": list(take.faults)},
+            take.pcm.astype("<f4", copy=False).tobytes(),
+        )
 
     def _send(self, frame: Frame) -> None:
         with self._write_lock:
@@ -95,7 +106,7 @@ def die_with_parent() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    descriptor, engine_name, concurrency, threads = arguments
+    descriptor, engine_name, concurrency, threads, options = arguments
     die_with_parent()
     for interruption in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(interruption, signal.SIG_IGN)
@@ -105,7 +116,13 @@ def main(arguments: list[str]) -> None:
         # A process that the engine starts must not keep the socket open after this one.
         connection.set_inheritable(False)
         stream = connection.makefile("rwb")
-        engine = engine_module(engine_name).load(threads=int(threads))
+        try:
+            engine = engine_module(engine_name).load(
+                EngineOptions.from_json(options), threads=int(threads)
+            )
+        except ConfigurationError as error:
+            # A sentence for a person; a traceback would hide it.
+            sys.exit(str(error))
         # The daemon may be gone by the time the model is loaded.
         with suppress(BrokenPipeError):
             Worker(engine, stream, int(concurrency)).serve()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from utterd.audio.formats import OutputSpec, resolve_output
 from utterd.engines.protocol import EngineInfo, EngineModule, Voice
@@ -100,11 +101,7 @@ class Planner:
             native_rate_hz=self.info.sample_rate_hz,
         )
         self._check_marks(job)
-        segments = read(
-            runs,
-            max_chars=self.info.max_segment_chars,
-            spoken_form=lambda text: self.module.spoken_form(text, normalize=job.normalize),
-        )
+        segments = read(runs, partial(self.module.read, language=language, normalize=job.normalize))
         self._check_pauses(segments)
         key = SoundIdentity(
             script=script,
@@ -153,7 +150,8 @@ class Planner:
         Raises:
             UnknownVoiceError: there is none; the message lists all.
         """
-        full_name = self.aliases.get(name, name)
+        own_name = name.removeprefix(f"{self.info.name}/")
+        full_name = self.aliases.get(name) or self.aliases.get(own_name, name)
         for voice in self.info.voices:
             if full_name == f"{self.info.name}/{voice.name}":
                 return voice

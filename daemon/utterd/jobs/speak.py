@@ -8,10 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from utterd.audio.gate import Quality, judge
+from utterd.audio.gate import judge
 from utterd.audio.join import Clip
 from utterd.audio.pcm import check_pcm
-from utterd.engines.protocol import PCM, Utterance
+from utterd.engines.protocol import PCM, Take, Utterance
 from utterd.errors import DeadlineExceededError
 from utterd.jobs.plan import Plan
 from utterd.text.front_end import SpokenSegment
@@ -20,6 +20,7 @@ MIN_SPEED, MAX_SPEED = 0.5, 2.0
 """What engines are asked for, also where a job's speed and a segment's rate add up to more."""
 
 Started = Callable[[], None]
+Reasons = tuple[str, ...]
 SegmentDone = Callable[[int], Awaitable[None]]
 
 
@@ -28,7 +29,7 @@ class Speaker(Protocol):
 
     async def speak(
         self, utterance: Utterance, *, urgent: bool = False, on_start: Started | None = None
-    ) -> PCM: ...
+    ) -> Take: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Speech:
 
     Attributes:
         clips: one a segment, in order.
-        reasons: the gates that some clip failed, also when it was spoken again.
+        reasons: the gates that some clip failed, also when it was spoken again, and what the
+            engine itself found wrong with it.
     """
 
     clips: tuple[Clip, ...]
@@ -55,7 +57,8 @@ async def speak(
 ) -> Speech:
     """Speak all segments, as many at once as there are free slots.
 
-    A clip that fails a gate is spoken once more with the next seed; the better one is kept.
+    A clip that fails a gate, or that the engine finds fault with, is spoken once more with the
+    next seed; the better one is kept.
 
     Args:
         plan: what to say.
@@ -70,15 +73,15 @@ async def speak(
     """
     done = 0
 
-    async def speak_one(segment: SpokenSegment, number: int) -> tuple[Clip, Quality]:
+    async def speak_one(segment: SpokenSegment, number: int) -> tuple[Clip, Reasons]:
         nonlocal done
-        pcm, quality = await _speak_well(
+        pcm, reasons = await _speak_well(
             plan, segment, number, partial(speaker.speak, urgent=urgent, on_start=on_start)
         )
         done += 1
         if on_segment is not None:
             await on_segment(done)
-        return Clip(pcm * np.float32(segment.gain), segment.pause_after_s), quality
+        return Clip(pcm * np.float32(segment.gain), segment.pause_after_s), reasons
 
     try:
         async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
@@ -97,15 +100,15 @@ async def speak(
     spoken = [task.result() for task in tasks]
     return Speech(
         clips=tuple(clip for clip, _ in spoken),
-        reasons=tuple(sorted({reason for _, quality in spoken for reason in quality.reasons})),
+        reasons=tuple(sorted({reason for _, reasons in spoken for reason in reasons})),
     )
 
 
 async def _speak_well(
-    plan: Plan, segment: SpokenSegment, number: int, say: Callable[[Utterance], Awaitable[PCM]]
-) -> tuple[PCM, Quality]:
+    plan: Plan, segment: SpokenSegment, number: int, say: Callable[[Utterance], Awaitable[Take]]
+) -> tuple[PCM, Reasons]:
     speed = min(max(plan.speed * segment.rate, MIN_SPEED), MAX_SPEED)
-    takes: list[tuple[PCM, Quality]] = []
+    takes: list[tuple[PCM, Reasons]] = []
     # Each segment has seeds of its own, so that a text's segments may be spoken in any order.
     for seed in (plan.seed + number, plan.seed + number + len(plan.segments)):
         utterance = Utterance(
@@ -115,15 +118,17 @@ async def _speak_well(
             speed=speed,
             seed=seed,
         )
-        pcm = check_pcm(await say(utterance))
+        take = await say(utterance)
+        pcm = check_pcm(take.pcm)
         quality = judge(
             pcm,
             sample_rate_hz=plan.native_rate_hz,
             spoken_chars=sum(char.isalnum() for char in segment.spoken),
             speed=speed,
         )
-        takes.append((pcm, quality))
-        if quality.verdict == "ok":
+        reasons: Reasons = (*quality.reasons, *take.faults)
+        takes.append((pcm, reasons))
+        if not reasons:
             break
     # Any sound is better than none: silence is a sentence that is missing.
-    return min(takes, key=lambda take: ("silent" in take[1].reasons, len(take[1].reasons)))
+    return min(takes, key=lambda take: ("silent" in take[1], len(take[1])))

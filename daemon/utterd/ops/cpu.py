@@ -68,7 +68,7 @@ class WorkerPlan:
     Attributes:
         workers: processes.
         concurrency: requests that one process serves at once.
-        threads: intra-op threads of each onnxruntime session.
+        threads: cores that one process may keep busy.
     """
 
     workers: int
@@ -88,11 +88,22 @@ def plan_workers(
     threads: int | None = None,
     concurrency: int = 1,
 ) -> WorkerPlan:
-    """One single-threaded worker a core, unless the settings say otherwise.
+    """One single-threaded worker a core, unless the settings or the engine say otherwise.
 
-    Several processes of one thread beat one process of several threads on small models. A
-    fraction of a core beyond that stays idle, for the daemon itself.
+    Several processes of one thread beat one process of several threads on small models. An
+    engine that serves several requests at once gets one process with all cores, so that its
+    weights lie in memory once. A fraction of a core beyond that stays idle, for the daemon itself.
+
+    Args:
+        cores: that may be used.
+        workers: processes; default: as above.
+        threads: of each process; default: as above.
+        concurrency: requests that the engine serves at once in one process.
     """
-    threads_each = threads or 1
-    count = workers or max(1, math.floor(cores / threads_each))
+    if concurrency > 1:
+        count = workers or 1
+        threads_each = threads or max(1, math.floor(cores / count))
+    else:
+        threads_each = threads or 1
+        count = workers or max(1, math.floor(cores / threads_each))
     return WorkerPlan(workers=count, concurrency=concurrency, threads=threads_each)

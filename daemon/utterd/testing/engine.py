@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from utterd.engines.protocol import PCM, Utterance
+from utterd.engines.protocol import PCM, Take, Utterance
 from utterd.errors import JobError
 
 SAMPLE_RATE_HZ = 24_000
@@ -15,7 +15,7 @@ class FixedSpeaker:
     """A `Speaker` that answers from a list, without an engine.
 
     Args:
-        answers: samples to return and errors to raise, one a call; the last is repeated.
+        answers: samples or takes to return and errors to raise, one a call; the last is repeated.
             Without any, two seconds of a tone, which every quality gate lets pass for up to
             66 letters.
 
@@ -23,7 +23,7 @@ class FixedSpeaker:
         utterances: what it was asked to say, in order, also while it is held.
     """
 
-    def __init__(self, *answers: PCM | JobError) -> None:
+    def __init__(self, *answers: PCM | Take | JobError) -> None:
         self._answers = answers or (tone(2.0),)
         self.utterances: list[Utterance] = []
         self._free = asyncio.Event()
@@ -55,7 +55,7 @@ class FixedSpeaker:
         *,
         urgent: bool = False,  # noqa: ARG002 - the protocol's
         on_start: Callable[[], None] | None = None,
-    ) -> PCM:
+    ) -> Take:
         if on_start is not None:
             on_start()
         answer = self._answers[min(self.calls, len(self._answers) - 1)]
@@ -64,7 +64,7 @@ class FixedSpeaker:
         await self._free.wait()
         if isinstance(answer, JobError):
             raise answer
-        return answer
+        return answer if isinstance(answer, Take) else Take(answer)
 
 
 def tone(duration_s: float, *, sample_rate_hz: int = SAMPLE_RATE_HZ) -> PCM:

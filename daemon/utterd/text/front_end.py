@@ -4,16 +4,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from utterd.errors import EmptyTextError
+from utterd.text.reading import Reading
 from utterd.text.repair import repair
 from utterd.text.run import Run
 from utterd.text.script import is_speakable
-from utterd.text.segment import SENTENCE_PAUSE_S, ends_with_stop, segment
+from utterd.text.segment import SENTENCE_PAUSE_S, ends_with_stop
 from utterd.text.ssml import parse_ssml
 
-FRONT_END_VERSION = "1"
+FRONT_END_VERSION = "2"
 """Part of every key: it changes when the same script would be read differently."""
 
-SpokenForm = Callable[[str], str]
+ReadRun = Callable[[str], Iterable[Reading]]
+"""An engine's way to cut repaired text and to read it aloud."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +49,12 @@ def runs_of(*, text: str | None, ssml: str | None) -> tuple[Run, ...]:
     return tuple(replace(run, text=repair(run.text)) for run in runs)
 
 
-def read(
-    runs: Iterable[Run], *, max_chars: int, spoken_form: SpokenForm
-) -> tuple[SpokenSegment, ...]:
+def read(runs: Iterable[Run], read_run: ReadRun) -> tuple[SpokenSegment, ...]:
     """Turn a script into what an engine speaks.
 
     Args:
         runs: from `runs_of`.
-        max_chars: the longest segment that the engine takes.
-        spoken_form: how the engine's language writes things out.
+        read_run: how the engine reads the text of one.
 
     Returns:
         At least one segment, each with something to say.
@@ -66,7 +65,7 @@ def read(
     segments: list[SpokenSegment] = []
     asked_pause_s = 0.0
     for run in runs:
-        spoken = list(_read_run(run, max_chars, spoken_form))
+        spoken = list(_segments(run, read_run))
         segments += spoken
         if not segments:
             continue
@@ -84,19 +83,21 @@ def read(
     return (*segments[:-1], replace(segments[-1], pause_after_s=asked_pause_s))
 
 
-def _read_run(run: Run, max_chars: int, spoken_form: SpokenForm) -> Iterator[SpokenSegment]:
-    pieces = [piece for piece in segment(run.text, max_chars=max_chars) if is_speakable(piece.text)]
-    for number, piece in enumerate(pieces, start=1):
-        spoken = spoken_form(piece.text)
-        if not is_speakable(spoken):
-            continue
+def _segments(run: Run, read_run: ReadRun) -> Iterator[SpokenSegment]:
+    readings = [
+        reading
+        for reading in read_run(run.text)
+        if is_speakable(reading.text) and is_speakable(reading.spoken)
+    ]
+    for number, reading in enumerate(readings, start=1):
         # A run can end in mid-sentence, where the markup changes.
-        stops = number < len(pieces) or ends_with_stop(piece.text)
+        is_last = number == len(readings)
+        stops = not is_last or ends_with_stop(reading.text)
         yield SpokenSegment(
-            text=piece.text,
-            spoken=spoken,
+            text=reading.text,
+            spoken=reading.spoken,
             rate=run.rate,
             gain=run.gain,
-            pause_after_s=piece.pause_after_s if number < len(pieces) else SENTENCE_PAUSE_S * stops,
-            ends_sentence=piece.ends_sentence and stops,
+            pause_after_s=SENTENCE_PAUSE_S * stops if is_last else reading.pause_after_s,
+            ends_sentence=reading.ends_sentence and stops,
         )

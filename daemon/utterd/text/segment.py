@@ -12,10 +12,15 @@ CLAUSE_PAUSE_S = 0.15
 _CLOSERS = "\"'”’»)]）］」』】〉》"
 _CLOSER = f"[{re.escape(_CLOSERS)}]"
 _CLAUSE_MARKS = ",;:—–.!?…，、；："
+# Letters that follow a stop without a space.
+_UNSPACED_LETTER = "[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
 # Runs are matched possessively and from their first character only: without both, a long run
 # of stops or brackets costs quadratic time.
 _SENTENCE_END = re.compile(
-    rf"(?:(?<![.!?…])(?P<latin>[.!?…]++){_CLOSER}*+(?=\s)|[。！？；｡](?:[。！？；｡!?…]|{_CLOSER})*+)\s*+"
+    rf"(?:(?<![.!?…])(?P<latin>[.!?…]++){_CLOSER}*+(?=\s)"
+    # Two full stops or more are a pause for thought.
+    rf"|(?<![.!?…])(?P<unspaced>\.(?![.!?…])|[!?]++){_CLOSER}*+(?={_UNSPACED_LETTER})"
+    rf"|[。！？；｡](?:[。！？；｡!?…]|{_CLOSER})*+)\s*+"
 )
 # Latin stops are here for sentences that were not split, since a small letter follows.
 _CLAUSE_END = re.compile(
@@ -66,7 +71,7 @@ def segment(text: str, *, max_chars: int) -> list[Segment]:
             segments.extend(
                 Segment(
                     piece,
-                    pause_after_s=CLAUSE_PAUSE_S if _ends_clause(piece) else 0.0,
+                    pause_after_s=CLAUSE_PAUSE_S if ends_clause(piece) else 0.0,
                     ends_sentence=False,
                 )
                 for piece in heads
@@ -85,14 +90,16 @@ def split_sentences(paragraph: str) -> Iterator[str]:
     """Sentences of one paragraph, without surrounding white space.
 
     A stop of Latin script ends none before a small letter, nor does a full stop after an
-    abbreviation or an initial.
+    abbreviation or an initial. Before a Chinese or Japanese letter it needs no space.
     """
     start = 0
     for end in _SENTENCE_END.finditer(paragraph):
         following = paragraph[end.end() : end.end() + 1]
         if not following:
             break
-        if end["latin"] and (following.islower() or _abbreviates(paragraph, end, following)):
+        if end["latin"] and (following.islower() or _abbreviates(paragraph, end, "latin")):
+            continue
+        if end["unspaced"] and _abbreviates(paragraph, end, "unspaced"):
             continue
         yield paragraph[start : end.end()].strip()
         start = end.end()
@@ -100,8 +107,9 @@ def split_sentences(paragraph: str) -> Iterator[str]:
         yield rest
 
 
-def _abbreviates(paragraph: str, end: re.Match[str], following: str) -> bool:
-    stop = end.end("latin")
+def _abbreviates(paragraph: str, end: re.Match[str], mark: str) -> bool:
+    stop = end.end(mark)
+    following = paragraph[end.end() : end.end() + 1]
     word = paragraph[max(0, stop - _ABBREVIATION_WINDOW) : stop]
     return bool(
         _ABBREVIATION.search(word)
@@ -138,7 +146,8 @@ def _last_cut(text: str, max_chars: int) -> int:
     return max_chars if _continues_grapheme(text[cut]) else cut
 
 
-def _ends_clause(piece: str) -> bool:
+def ends_clause(piece: str) -> bool:
+    """Whether a piece of a sentence ends where a reader pauses."""
     return piece.rstrip(_CLOSERS).endswith(tuple(_CLAUSE_MARKS))
 
 

@@ -13,8 +13,18 @@ from pathlib import Path
 
 import numpy as np
 
-from utterd.engines.protocol import PCM, CancelToken, EngineInfo, Utterance, Voice
+from utterd.engines.protocol import (
+    NO_OPTIONS,
+    PCM,
+    CancelToken,
+    EngineInfo,
+    EngineOptions,
+    Take,
+    Utterance,
+    Voice,
+)
 from utterd.errors import EngineFailedError
+from utterd.text.reading import Reading, read_sentences
 
 PERISH = "Perish"
 """Kills its worker, each time."""
@@ -31,7 +41,10 @@ _FADE_S = 0.05
 
 
 class BrittleEngine:
-    def speak(self, utterance: Utterance, cancel: CancelToken) -> PCM:
+    def speak(self, utterance: Utterance, cancel: CancelToken) -> Take:
+        return Take(self._samples(utterance, cancel))
+
+    def _samples(self, utterance: Utterance, cancel: CancelToken) -> PCM:
         cancel.raise_if_cancelled()
         match utterance.text.split()[0].rstrip("."):
             case word if word == PERISH:
@@ -66,22 +79,22 @@ def hum(text: str, speed: float) -> PCM:
     return (0.5 * fade * np.sin(2 * np.pi * pitch_hz * seconds)).astype(np.float32)
 
 
-def describe() -> EngineInfo:
+def describe(options: EngineOptions = NO_OPTIONS) -> EngineInfo:
+    del options
     return EngineInfo(
         name="brittle",
         version="1",
         bundle="b" * 64,
         sample_rate_hz=SAMPLE_RATE_HZ,
         voices=(Voice(name="hum", languages=("en",), description="for tests"),),
-        max_segment_chars=240,
     )
 
 
-def spoken_form(text: str, *, normalize: bool) -> str:
-    del normalize
-    return text
+def read(text: str, *, language: str, normalize: bool) -> list[Reading]:
+    del language, normalize
+    return read_sentences(text, max_chars=240, spoken_form=str)
 
 
-def load(*, threads: int) -> BrittleEngine:
-    del threads
+def load(options: EngineOptions, *, threads: int) -> BrittleEngine:
+    del options, threads
     return BrittleEngine()

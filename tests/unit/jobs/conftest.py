@@ -12,7 +12,7 @@ import pytest
 
 from utterd.broker.message import Message
 from utterd.config import Lane
-from utterd.engines.protocol import Engine, EngineInfo, Voice
+from utterd.engines.protocol import Engine, EngineInfo, EngineOptions, Voice
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError
 from utterd.interruptions import Interruptions
@@ -25,6 +25,7 @@ from utterd.store.spool import Spool
 from utterd.testing.broker import InMemoryBroker, InMemoryDelivery, Settlement
 from utterd.testing.engine import SAMPLE_RATE_HZ, FixedSpeaker
 from utterd.testing.store import InMemoryObjectStore
+from utterd.text.reading import Reading, read_sentences
 from utterd_schemas.audio import AudioFormat
 from utterd_schemas.job import Job
 
@@ -41,20 +42,22 @@ INFO = EngineInfo(
         Voice(name="low", languages=("en",), description="a low tone"),
         Voice(name="high", languages=("en", "zh"), description="a high tone"),
     ),
-    max_segment_chars=60,
 )
 
 
 class ToneFrontEnd:
     """An engine's package that reads a text as it stands, save for one price."""
 
-    def describe(self) -> EngineInfo:
+    def describe(self, options: EngineOptions) -> EngineInfo:  # noqa: ARG002 - the protocol's
         return INFO
 
-    def spoken_form(self, text: str, *, normalize: bool) -> str:
-        return text.replace("$5", "five dollars") if normalize else text
+    def read(self, text: str, *, language: str, normalize: bool) -> list[Reading]:  # noqa: ARG002 - the protocol's
+        def spoken_form(text: str) -> str:
+            return text.replace("$5", "five dollars") if normalize else text
 
-    def load(self, *, threads: int) -> Engine:
+        return read_sentences(text, max_chars=60, spoken_form=spoken_form)
+
+    def load(self, options: EngineOptions, *, threads: int) -> Engine:  # noqa: ARG002 - the protocol's
         raise ConfigurationError(f"there is no engine to load with {threads} threads")
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from utterd.engines.protocol import Voice
 from utterd.errors import (
     EmptyTextError,
     PermanentError,
@@ -188,3 +189,11 @@ def test_hours_of_pauses_are_refused(planner):
     ssml = "<speak>" + 'a<break time="10s"/>' * 7 + "</speak>"
     with pytest.raises(TextTooLongError, match="the pauses of the text are 70 s"):
         strict.plan(Job(ssml=ssml))
+
+
+@pytest.mark.parametrize("name", ["0", "calm", "many/calm", "many/0", "many/沉"])
+def test_a_voice_is_found_by_each_of_its_names(planner, name):
+    """An alias needs no engine before it, and may have one."""
+    voice = Voice(name="沉", languages=("zh",), description="calm", aliases=("0", "calm"))
+    info = replace(planner.info, name="many", voices=(voice,))
+    assert replace(planner, info=info, aliases=info.aliases).voice(name) is voice

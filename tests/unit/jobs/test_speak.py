@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
+from utterd.engines.protocol import Take
 from utterd.errors import DeadlineExceededError, EngineFailedError, InvalidAudioError
 from utterd.jobs.speak import speak
 from utterd.testing.engine import FixedSpeaker, tone
@@ -53,11 +54,28 @@ async def test_urgency_is_passed_on(plan, urgent):
             assert utterance.text
             assert on_start is None
             self.urgent.add(urgent)
-            return GOOD
+            return Take(GOOD)
 
     speaker = NotingSpeaker()
     await speak(plan, speaker, urgent=urgent, timeout_s=10)
     assert speaker.urgent == {urgent}
+
+
+async def test_a_take_with_a_fault_is_spoken_again(planner):
+    """What the engine noticed counts like a gate; a second take without it is kept (A-15)."""
+    plan = planner.plan(Job(text="Hello there."))
+    speaker = FixedSpeaker(Take(GOOD, ("runaway",)), GOOD)
+    speech = await speak(plan, speaker, urgent=False, timeout_s=10)
+    assert speaker.calls == 2
+    assert speech.reasons == ()
+
+
+async def test_a_fault_of_both_takes_is_in_the_verdict(planner):
+    """The audio is kept, and its event will say why it is suspect."""
+    plan = planner.plan(Job(text="Hello there."))
+    speaker = FixedSpeaker(Take(GOOD, ("repeated_tokens", "runaway")), Take(GOOD, ("runaway",)))
+    speech = await speak(plan, speaker, urgent=False, timeout_s=10)
+    assert speech.reasons == ("runaway",)
 
 
 async def test_a_clip_that_fails_a_gate_is_spoken_again(planner):

@@ -109,6 +109,12 @@ def test_settings_override_the_plan():
     assert plan_workers(2.0, concurrency=8, workers=1).slots == 8
 
 
+def test_an_engine_that_serves_several_at_once_gets_one_process():
+    """Its weights lie in memory once, and it has all cores."""
+    assert plan_workers(4.5, concurrency=8) == WorkerPlan(workers=1, concurrency=8, threads=4)
+    assert plan_workers(0.5, concurrency=8) == WorkerPlan(workers=1, concurrency=8, threads=1)
+
+
 @given(st.floats(0.01, 512), st.none() | st.integers(1, 64))
 def test_a_plan_never_takes_more_threads_than_cores(cores: float, threads: int | None):
     """Unless one worker alone is told to have more (P-13)."""

@@ -15,11 +15,11 @@ async def test_answers_come_in_turn_and_the_last_one_stays():
     """A script of samples and errors, one a call."""
     first, last = tone(0.5), tone(1.0)
     speaker = FixedSpeaker(first, EngineFailedError("out of order"), last)
-    assert await speaker.speak(UTTERANCE) is first
+    assert (await speaker.speak(UTTERANCE)).pcm is first
     with pytest.raises(EngineFailedError, match="out of order"):
         await speaker.speak(UTTERANCE, urgent=True)
-    assert await speaker.speak(UTTERANCE) is last
-    assert await speaker.speak(UTTERANCE) is last
+    assert (await speaker.speak(UTTERANCE)).pcm is last
+    assert (await speaker.speak(UTTERANCE)).pcm is last
     assert speaker.calls == 4
     assert speaker.utterances == [UTTERANCE] * 4
 
@@ -43,7 +43,7 @@ async def test_it_can_be_held():
     await speaker.called()
     assert not speaking.done()
     speaker.release()
-    assert (await speaking).dtype == np.float32
+    assert (await speaking).pcm.dtype == np.float32
     await speaker.speak(UTTERANCE)
 
 

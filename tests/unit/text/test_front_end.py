@@ -1,15 +1,18 @@
 """From a script to spoken segments: which pauses and sentence ends survive the markup."""
 
+from functools import partial
+
 import pytest
 
 from utterd.errors import EmptyTextError
 from utterd.text.front_end import read, runs_of
+from utterd.text.reading import read_sentences
 from utterd.text.segment import SENTENCE_PAUSE_S
 
 
 def segments(text=None, ssml=None):
     runs = runs_of(text=text, ssml=ssml and f"<speak>{ssml}</speak>")
-    return read(runs, max_chars=200, spoken_form=str)
+    return read(runs, partial(read_sentences, max_chars=200, spoken_form=str))
 
 
 def outline(ssml):

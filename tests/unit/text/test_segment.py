@@ -61,6 +61,22 @@ def test_splits_chinese_and_japanese_without_spaces(expected: list[str]):
     assert sentences("".join(expected)) == expected
 
 
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["你好!", "再见?", "真的.", "走吧"],
+        ["はい.", "そうです!", "では"],
+        ["OK!", "好"],
+        ["等等...我来了!", "好"],
+        ["U.S.军队有3.5万人.", "是吗"],
+        ["他说“走!”", "她走了"],
+    ],
+)
+def test_a_narrow_stop_before_a_wide_letter_ends_a_sentence(expected: list[str]):
+    """Chinese and Japanese writers type narrow stops too, and no space after them."""
+    assert sentences("".join(expected)) == expected
+
+
 def test_splits_korean_like_english():
     """Korean has spaces between sentences."""
     expected = ["안녕하세요.", "오늘 날씨가 좋네요!", "갈까요?"]

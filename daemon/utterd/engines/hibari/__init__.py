@@ -2,6 +2,6 @@
 
 from utterd.engines.hibari.describe import describe
 from utterd.engines.hibari.engine import load
-from utterd.engines.hibari.front_end import spoken_form
+from utterd.engines.hibari.front_end import read
 
-__all__ = ["describe", "load", "spoken_form"]
+__all__ = ["describe", "load", "read"]

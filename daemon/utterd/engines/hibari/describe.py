@@ -4,16 +4,24 @@ from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
 
-from utterd.engines.protocol import EngineInfo, Voice
+from utterd.engines.protocol import NO_OPTIONS, EngineInfo, EngineOptions, Voice
+from utterd.errors import ConfigurationError
 
 VOICE = "heart"
 SAMPLE_RATE_HZ = 24_000
 
-# Under 400 phonemes, the longest input of the model's training, also for text full of numbers.
-MAX_SEGMENT_CHARS = 240
 
+def describe(options: EngineOptions = NO_OPTIONS) -> EngineInfo:
+    """What hibari is; it has no options.
 
-def describe() -> EngineInfo:
+    Raises:
+        ConfigurationError: a bundle is set, which is meant for another engine.
+    """
+    if options.bundle is not None:
+        raise ConfigurationError(
+            "engine.bundle is set, but hibari carries its own model: set engine.name to the engine"
+            " that the bundle is for, or remove engine.bundle"
+        )
     release = version("hibari-tts")
     return EngineInfo(
         name="hibari",
@@ -27,7 +35,6 @@ def describe() -> EngineInfo:
                 description="American English, female, calm",
             ),
         ),
-        max_segment_chars=MAX_SEGMENT_CHARS,
     )
 
 

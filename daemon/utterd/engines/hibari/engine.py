@@ -9,10 +9,11 @@ from hibari import Hibari
 
 from utterd.engines.hibari.describe import VOICE
 from utterd.engines.hibari.phonemes import MAX_PHONEMES, load_phonemizer, split_phonemes
+from utterd.engines.protocol import NO_OPTIONS, Take
 from utterd.errors import EmptyTextError
 
 if TYPE_CHECKING:
-    from utterd.engines.protocol import PCM, CancelToken, Utterance
+    from utterd.engines.protocol import PCM, CancelToken, EngineOptions, Utterance
 
 
 class HibariEngine:
@@ -21,7 +22,7 @@ class HibariEngine:
     def __init__(self, model: Hibari) -> None:
         self._model = model
 
-    def speak(self, utterance: Utterance, cancel: CancelToken) -> PCM:
+    def speak(self, utterance: Utterance, cancel: CancelToken) -> Take:
         """Speak one segment; the same utterance gives the same samples.
 
         Raises:
@@ -41,10 +42,10 @@ class HibariEngine:
                 "nothing to say: the voice knows no sound for these characters. Send text in the"
                 " voice's language, or choose another voice"
             )
-        return np.concatenate(parts)
+        return Take(np.concatenate(parts))
 
 
-def load(*, threads: int) -> HibariEngine:
+def load(options: EngineOptions = NO_OPTIONS, *, threads: int) -> HibariEngine:  # noqa: ARG001 - the protocol's
     """Load the model and its phonemizer, and speak once so that the first job finds it warm."""
     model = Hibari(voice=VOICE, threads=threads, g2p=load_phonemizer())
     model("Ready.")

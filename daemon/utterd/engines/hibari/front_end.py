@@ -1,10 +1,15 @@
 """What hibari reads aloud for a piece of text."""
 
 import re
+from functools import partial
 
 from hibari.g2p.normalize import normalize as normalize_english
 
 from utterd.engines.hibari.numbers import plain_digits, spell_codes
+from utterd.text.reading import Reading, read_sentences
+
+# Under 400 phonemes, the longest input of the model's training, also for text full of numbers.
+MAX_SEGMENT_CHARS = 240
 
 # hibari reads `[word](/phonemes/)` as a pronunciation; a job's text has no control sequences.
 _PHONEME_LINK = re.compile(r"\](?=\()")
@@ -16,6 +21,15 @@ _POWERS = "²³"
 _MAX_TOKENS_UNSPACED = 24
 _UNSPACED = re.compile(rf"\S{{{_MAX_TOKENS_UNSPACED + 1},}}")
 _TOKEN = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+|\S")
+
+
+def read(text: str, *, language: str, normalize: bool) -> list[Reading]:  # noqa: ARG001 - the protocol's
+    """Sentence by sentence; see `EngineModule.read`."""
+    return read_sentences(
+        text,
+        max_chars=MAX_SEGMENT_CHARS,
+        spoken_form=partial(spoken_form, normalize=normalize),
+    )
 
 
 def spoken_form(text: str, *, normalize: bool) -> str:

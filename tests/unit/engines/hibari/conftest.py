@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 from hibari.g2p import G2P
 
-from utterd.engines.hibari import load, spoken_form
+from utterd.engines.hibari import load
 from utterd.engines.hibari.engine import HibariEngine
+from utterd.engines.hibari.front_end import spoken_form
 from utterd.engines.hibari.phonemes import load_phonemizer
 
 Reader = Callable[[str], str]

@@ -1,14 +1,15 @@
 """hibari itself, in this process."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from utterd.engines.hibari import describe
 from utterd.engines.hibari.engine import HibariEngine
-from utterd.engines.protocol import CancelledByCallerError, CancelToken, Utterance
-from utterd.errors import EmptyTextError
+from utterd.engines.protocol import CancelledByCallerError, CancelToken, EngineOptions, Utterance
+from utterd.errors import ConfigurationError, EmptyTextError
 
 SENTENCES = (
     "The rain stopped at noon.",
@@ -23,7 +24,7 @@ UTTERANCE = Utterance(text=SENTENCES[0], voice="heart", language="en", speed=1.0
 
 def test_speaks_float32_mono(engine: HibariEngine):
     """Samples are finite, audible, and within full scale or close to it."""
-    pcm = engine.speak(UTTERANCE, CancelToken())
+    pcm = engine.speak(UTTERANCE, CancelToken()).pcm
     assert (pcm.dtype, pcm.ndim) == (np.float32, 1)
     assert np.isfinite(pcm).all()
     assert 0.05 < np.abs(pcm).max() < 1.5
@@ -32,10 +33,10 @@ def test_speaks_float32_mono(engine: HibariEngine):
 
 def test_the_seed_decides_the_samples(engine: HibariEngine):
     """Same seed, same bits, whatever was spoken between; another seed, other bits."""
-    first = engine.speak(UTTERANCE, CancelToken())
+    first = engine.speak(UTTERANCE, CancelToken()).pcm
     engine.speak(replace(UTTERANCE, text=SENTENCES[1]), CancelToken())
-    np.testing.assert_array_equal(engine.speak(UTTERANCE, CancelToken()), first)
-    other = engine.speak(replace(UTTERANCE, seed=8), CancelToken())
+    np.testing.assert_array_equal(engine.speak(UTTERANCE, CancelToken()).pcm, first)
+    other = engine.speak(replace(UTTERANCE, seed=8), CancelToken()).pcm
     assert not np.array_equal(other, first)
 
 
@@ -44,8 +45,8 @@ def test_speed_changes_every_sentence(engine: HibariEngine, speed: float):
     """Each sentence takes its length divided by the speed, or nearly so (A-21)."""
     for sentence in SENTENCES:
         plain = replace(UTTERANCE, text=sentence)
-        usual = engine.speak(plain, CancelToken()).size
-        changed = engine.speak(replace(plain, speed=speed), CancelToken()).size
+        usual = engine.speak(plain, CancelToken()).pcm.size
+        changed = engine.speak(replace(plain, speed=speed), CancelToken()).pcm.size
         assert changed * speed / usual == pytest.approx(1.0, abs=0.2)
 
 
@@ -53,8 +54,8 @@ def test_a_segment_of_numbers_is_spoken_whole(engine: HibariEngine):
     """More phonemes than the model takes at once are spoken in pieces."""
     digits = " ".join("1234567890" * 12)
     half = " ".join("1234567890" * 6)
-    whole = engine.speak(replace(UTTERANCE, text=digits), CancelToken()).size
-    assert whole > 1.8 * engine.speak(replace(UTTERANCE, text=half), CancelToken()).size
+    whole = engine.speak(replace(UTTERANCE, text=digits), CancelToken()).pcm.size
+    assert whole > 1.8 * engine.speak(replace(UTTERANCE, text=half), CancelToken()).pcm.size
 
 
 @pytest.mark.parametrize("text", ["", "ก", "🙂"])
@@ -79,4 +80,10 @@ def test_the_description_is_stable_and_true(engine: HibariEngine):
     assert (info.name, info.sample_rate_hz) == ("hibari", 24_000)
     assert [voice.name for voice in info.voices] == ["heart"]
     assert len(bytes.fromhex(info.bundle)) == 32
-    assert engine.speak(UTTERANCE, CancelToken()).size
+    assert engine.speak(UTTERANCE, CancelToken()).pcm.size
+
+
+def test_a_bundle_is_refused():
+    """A bundle in the settings was meant for another engine, so the daemon says so."""
+    with pytest.raises(ConfigurationError, match=r"set engine\.name"):
+        describe(EngineOptions(bundle=Path("/models/one")))

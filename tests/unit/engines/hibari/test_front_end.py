@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from utterd.engines.hibari import spoken_form
+from utterd.engines.hibari.front_end import spoken_form
 from utterd.text.repair import repair
 
 Reader = Callable[..., str]
