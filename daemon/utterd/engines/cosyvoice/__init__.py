@@ -1,0 +1,1 @@
+"""CosyVoice-300M-SFT on onnxruntime and numpy."""
