@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from utterd import __version__
-from utterd.cli import cancel, daemon, dead, doctor, events, jobs, sandbox, topology, voices
+from utterd.cli import bundle, cancel, daemon, dead, doctor, events, jobs, sandbox, topology, voices
 
 app = typer.Typer(
     name="utterd",
@@ -49,6 +49,7 @@ app.command("plan")(voices.plan)
 app.command("key")(voices.key)
 app.add_typer(topology.app, name="topology")
 app.add_typer(dead.app, name="dead")
+app.add_typer(bundle.app, name="bundle")
 app.command("doctor")(doctor.doctor)
 app.command("sandbox")(sandbox.sandbox)
 app.command("demo")(sandbox.demo)

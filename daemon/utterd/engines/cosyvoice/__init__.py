@@ -1,1 +1,1 @@
-"""CosyVoice-300M-SFT: Chinese, English, Japanese, Cantonese and Korean at 22.05 kHz."""
+"""CosyVoice-300M-SFT on onnxruntime and numpy: five languages at 22.05 kHz."""

@@ -1,0 +1,115 @@
+"""`bundle`: converts a released checkpoint to what the gateway runs, and verifies the result."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from utterd.cli.exit_status import ExitStatus
+from utterd.cli.output import JsonOption, print_json
+from utterd.engines.cosyvoice.bundle import open_bundle
+from utterd.engines.cosyvoice.manifest import Precision
+from utterd.errors import ConfigurationError
+
+app = typer.Typer(
+    help="Bundles: the models of the engine cosyvoice, as the gateway runs them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_MEBIBYTE = 1024 * 1024
+
+
+@app.command()
+def convert(
+    checkpoint: Annotated[
+        Path, typer.Argument(help="The directory of CosyVoice-300M-SFT, as it was released.")
+    ],
+    *,
+    out: Annotated[Path, typer.Option("--output", "-o", help="The bundle to make, a directory.")],
+    precision: Annotated[
+        Precision, typer.Option(help="int8 is faster and smaller, float32 is exact.")
+    ] = Precision.INT8,
+    as_json: JsonOption = False,
+) -> None:
+    """Convert a checkpoint to a bundle. Needs the extra `convert`, not torch.
+
+    Example: utterd bundle convert CosyVoice-300M-SFT -o /var/lib/utterd/cosyvoice
+    """
+    try:
+        from utterd.engines.cosyvoice.conversion.convert import (  # noqa: PLC0415 - an extra
+            convert as convert_checkpoint,
+        )
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"conversion needs the package {error.name}: pip install 'utterd[convert]'"
+        ) from error
+    with _progress() as report:
+        made = convert_checkpoint(checkpoint, out, precision=precision, report=report)
+    manifest = made.bundle.manifest
+    size_bytes = sum(facts.size_bytes for facts in manifest.files.values())
+    if as_json:
+        print_json(
+            {
+                "bundle": str(out),
+                "digest": made.bundle.digest,
+                "precision": precision,
+                "size_bytes": size_bytes,
+                "voices": manifest.voices,
+                "quality": manifest.quality and manifest.quality.model_dump(),
+                "duration_s": round(made.duration_s, 3),
+                "peak_memory_bytes": made.peak_memory_bytes,
+            }
+        )
+        return
+    typer.echo(f"{out}: {precision}, {size_bytes // _MEBIBYTE} MiB, digest {made.bundle.digest}")
+    typer.echo(f"voices: {', '.join(manifest.voices)}")
+    typer.echo(
+        f"took {made.duration_s:.1f} s and at most {made.peak_memory_bytes // _MEBIBYTE} MiB of"
+        " memory"
+    )
+
+
+@app.command()
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="The directory of the bundle.")],
+    *,
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="An .npz with inputs and outputs of the original modules."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a bundle's digests, load and run it, and compare it with a reference.
+
+    Each line says ok or fault. The status is 1 when there is a fault.
+
+    Example: utterd bundle verify /var/lib/utterd/cosyvoice --json
+    """
+    from utterd.engines.cosyvoice import verification  # noqa: PLC0415 - it loads onnxruntime
+
+    passed = True
+    for check in verification.verify(open_bundle(bundle), reference):
+        passed &= check.passed
+        if as_json:
+            print_json(asdict(check))
+        else:
+            typer.echo(f"{'ok   ' if check.passed else 'fault'}  {check.name}: {check.message}")
+    if not passed:
+        raise typer.Exit(ExitStatus.FAILED)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Shows the step in hand on a terminal, and nothing elsewhere."""
+    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        yield lambda _step: None
+        return
+    with console.status("reading the checkpoint") as status:
+        yield lambda step: status.update(f"converting: {step}")

@@ -1,0 +1,145 @@
+"""A bundle: a directory of graphs, tables, tokenizer and voices, described by its manifest.
+
+Everything that decides how the voice sounds is in the manifest by its SHA-256, so the manifest's
+own digest stands for the bundle.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from utterd.engines.cosyvoice.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest
+from utterd.errors import ConfigurationError
+
+TOKENIZER_NAME = "multilingual.tiktoken"
+VOICES_NAME = "voices.npy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VoicePrompt:
+    """A voice: a speaker embedding, and for a zero-shot voice what its recording said.
+
+    Attributes:
+        speaker: float32, shape (192,).
+        text_tokens: int64, shape (n,), the recording's text.
+        speech_tokens: int64, shape (p,), the recording's speech tokens.
+        mel: float32, shape (m, mel bins), the recording's mel.
+    """
+
+    speaker: NDArray[np.float32]
+    text_tokens: NDArray[np.int64]
+    speech_tokens: NDArray[np.int64]
+    mel: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened bundle; its files are read when they are asked for.
+
+    Attributes:
+        directory: where it lies.
+        manifest: what it says of itself.
+        digest: SHA-256 of the manifest.
+    """
+
+    directory: Path
+    manifest: Manifest
+    digest: str
+
+    def graph(self, name: str) -> Path:
+        """The file of one ONNX graph."""
+        return self._file(f"{name}.onnx")
+
+    def table(self, name: str) -> NDArray[Any]:
+        """One array, mapped: only the pages that are used take memory."""
+        path = self._file(f"{name}.npy")
+        try:
+            mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{path} is cut or no array ({error}): convert the bundle again"
+            ) from error
+        return mapped
+
+    @property
+    def tokenizer(self) -> Path:
+        """The ranks of the text tokenizer, as tiktoken writes them."""
+        return self._file(TOKENIZER_NAME)
+
+    @cached_property
+    def voices(self) -> dict[str, VoicePrompt]:
+        """The preset voices by name."""
+        embeddings = np.array(self.table("voices"), dtype=np.float32)
+        return {
+            name: preset_voice(embedding, self.manifest.flow.mel_bins)
+            for name, embedding in zip(self.manifest.voices, embeddings, strict=True)
+        }
+
+    def _file(self, name: str) -> Path:
+        path = self.directory / name
+        if name not in self.manifest.files or not path.is_file():
+            raise ConfigurationError(f"{path} is missing: convert the bundle again")
+        return path
+
+
+def preset_voice(speaker: NDArray[np.float32], mel_bins: int) -> VoicePrompt:
+    """A voice that is an embedding alone, as the checkpoint's presets are."""
+    return VoicePrompt(
+        speaker=speaker,
+        text_tokens=np.empty(0, np.int64),
+        speech_tokens=np.empty(0, np.int64),
+        mel=np.empty((0, mel_bins), np.float32),
+    )
+
+
+def open_bundle(directory: Path) -> Bundle:
+    """Read a bundle's manifest. Digests of files are left to `verify_files`, for they take time.
+
+    Raises:
+        ConfigurationError: there is no bundle, or another release of utterd made it.
+    """
+    path = directory / MANIFEST_NAME
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{directory} is no bundle, {MANIFEST_NAME} can't be read ({error.strerror}): make one"
+            " with `utterd bundle convert`"
+        ) from error
+    try:
+        manifest = Manifest.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise ConfigurationError(
+            f"{path} is not of format {FORMAT_VERSION} ({place}: {first['msg']}): convert the"
+            " checkpoint again with this release"
+        ) from error
+    return Bundle(directory, manifest, sha256(text).hexdigest())
+
+
+def verify_files(bundle: Bundle) -> Iterator[tuple[str, str | None]]:
+    """Compare every file with its digest: its name, and what is wrong with it or None."""
+    for name, facts in bundle.manifest.files.items():
+        path = bundle.directory / name
+        try:
+            size = path.stat().st_size
+            if size != facts.size_bytes:
+                yield name, f"has {size} bytes, not {facts.size_bytes}: convert the bundle again"
+                continue
+            with path.open("rb") as file:
+                digest = file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            yield name, f"can't be read ({error.strerror}): convert the bundle again"
+            continue
+        yield (
+            name,
+            None if digest == facts.sha256 else "was changed after conversion: convert it again",
+        )

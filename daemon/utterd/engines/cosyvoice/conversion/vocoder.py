@@ -1,0 +1,158 @@
+"""HiFT: f0 predictor and generator, mel to the spectrum of an inverse STFT.
+
+Source: HiFTNet, arXiv 2309.09493; its activation is Snake, arXiv 2006.08195.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from utterd.engines.cosyvoice.conversion.encoder import take_pair
+from utterd.engines.cosyvoice.conversion.graph import Graph
+from utterd.engines.cosyvoice.conversion.weights import Array, Weights
+
+_ALPHA_FLOOR = 1e-9
+# conv_post is preceded by PyTorch's own default slope, not by the configured one.
+_LAST_SLOPE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class HiftShape:
+    """What the tensors of the generator don't tell.
+
+    Attributes:
+        upsample_rates: of the transposed convolutions.
+        dilations: of the residual blocks after each of them, block by block.
+        source_dilations: of the source's residual blocks.
+        slope: of the leaky activations.
+    """
+
+    upsample_rates: tuple[int, ...]
+    dilations: tuple[tuple[int, ...], ...]
+    source_dilations: tuple[tuple[int, ...], ...]
+    slope: float
+
+
+def write_f0_predictor(weights: Weights, path: Path) -> int:
+    """Write the graph: mel (1, mel bins, T) to f0 (1, T) in Hz. Returns the mel bins.
+
+    It is small, and always float32, for an error in pitch is heard.
+    """
+    graph = Graph("f0")
+    count = 0
+    mel_bins = 0
+    x = graph.input("mel", (1, "M", "T"))
+    # Convolutions stand at even places, activations between them.
+    while f"f0_predictor.condnet.{2 * count}.bias" in weights:
+        weight, bias = _take_convolution(weights, f"f0_predictor.condnet.{2 * count}")
+        mel_bins = mel_bins or weight.shape[1]
+        x = graph.op("Elu", _convolution(graph, x, weight, bias))
+        count += 1
+    weight, bias = take_pair(weights, "f0_predictor.classifier", 1, None)
+    x = graph.op("Abs", _convolution(graph, x, weight[:, :, None], bias))
+    graph.output("f0", graph.op("Squeeze", x, graph.integers(1)), (1, "T"))
+    graph.save(path)
+    return mel_bins
+
+
+class HiftWriter:
+    """Adds the generator's blocks to a graph in (batch, channels, time)."""
+
+    def __init__(self, weights: Weights, shape: HiftShape) -> None:
+        self._weights = weights
+        self._shape = shape
+        self._graph = Graph("hift")
+
+    def write(self, path: Path) -> None:
+        """Write the graph: mel (1, mel bins, T), source (1, n_fft + 2, F) to spectrum.
+
+        The spectrum is (1, n_fft + 2, F): log magnitudes, then sines of phases before `sin`.
+        """
+        graph, shape = self._graph, self._shape
+        weight, bias = _take_convolution(self._weights, "conv_pre")
+        x = graph.input("mel", (1, weight.shape[1], "T"))
+        source_width = self._weights.take("source_downs.0.weight", None, None, None).shape[1]
+        source = graph.input("source", (1, source_width, "F"))
+        x = _convolution(graph, x, weight, bias)
+        kernels = len(shape.dilations)
+        strides = np.cumprod([1, *shape.upsample_rates[::-1][:-1]])[::-1]
+        for level, rate in enumerate(shape.upsample_rates):
+            x = self._upsample(graph.op("LeakyRelu", x, alpha=shape.slope), level, rate)
+            if level == len(shape.upsample_rates) - 1:
+                # The inverse STFT has one frame more than the mel times the rates.
+                x = graph.op("Pad", x, graph.integers(0, 0, 1, 0, 0, 0), mode="reflect")
+            x = graph.op("Add", x, self._source(source, level, int(strides[level])))
+            blocks = [
+                self._residual(f"resblocks.{level * kernels + kernel}", x, dilations)
+                for kernel, dilations in enumerate(shape.dilations)
+            ]
+            x = graph.op("Mul", graph.op("Sum", *blocks), graph.scalar(1 / kernels))
+        x = graph.op("LeakyRelu", x, alpha=_LAST_SLOPE)
+        weight, bias = _take_convolution(self._weights, "conv_post")
+        graph.output("spectrum", _convolution(graph, x, weight, bias), (1, weight.shape[0], "F"))
+        graph.save(path)
+
+    def _upsample(self, x: str, level: int, rate: int) -> str:
+        weight = self._weights.take_normed(f"ups.{level}", None, None, None)
+        bias = self._weights.take(f"ups.{level}.bias", weight.shape[1])
+        padding = (weight.shape[2] - rate) // 2
+        return self._graph.op(
+            "ConvTranspose",
+            x,
+            self._graph.constant(weight, "weight"),
+            self._graph.constant(bias),
+            strides=[rate],
+            pads=[padding, padding],
+        )
+
+    def _source(self, source: str, level: int, stride: int) -> str:
+        weight, bias = take_pair(self._weights, f"source_downs.{level}", None, None, None)
+        padding = stride // 2 if stride > 1 else 0
+        down = self._graph.op(
+            "Conv",
+            source,
+            self._graph.constant(weight, "weight"),
+            self._graph.constant(bias),
+            strides=[stride],
+            pads=[padding, padding],
+        )
+        return self._residual(
+            f"source_resblocks.{level}", down, self._shape.source_dilations[level]
+        )
+
+    def _residual(self, prefix: str, x: str, dilations: tuple[int, ...]) -> str:
+        for number, dilation in enumerate(dilations):
+            hidden = self._snake(f"{prefix}.activations1.{number}", x)
+            weight, bias = _take_convolution(self._weights, f"{prefix}.convs1.{number}")
+            hidden = _convolution(self._graph, hidden, weight, bias, dilation)
+            hidden = self._snake(f"{prefix}.activations2.{number}", hidden)
+            weight, bias = _take_convolution(self._weights, f"{prefix}.convs2.{number}")
+            x = self._graph.op("Add", x, _convolution(self._graph, hidden, weight, bias))
+        return x
+
+    def _snake(self, prefix: str, x: str) -> str:
+        """`x + sin(alpha x)^2 / alpha`."""
+        graph = self._graph
+        alpha = self._weights.take(f"{prefix}.alpha", None)[:, None]
+        wave = graph.op("Sin", graph.op("Mul", x, graph.constant(alpha, "alpha")))
+        inverse = graph.constant((1 / (alpha + np.float32(_ALPHA_FLOOR))).astype(np.float32))
+        return graph.op("Add", x, graph.op("Mul", graph.op("Mul", wave, wave), inverse))
+
+
+def _take_convolution(weights: Weights, prefix: str) -> tuple[Array, Array]:
+    weight = weights.take_normed(prefix, None, None, None)
+    return weight, weights.take(f"{prefix}.bias", weight.shape[0])
+
+
+def _convolution(graph: Graph, x: str, weight: Array, bias: Array, dilation: int = 1) -> str:
+    """A convolution over time that keeps the length."""
+    padding = (weight.shape[2] - 1) * dilation // 2
+    return graph.op(
+        "Conv",
+        x,
+        graph.constant(weight, "weight"),
+        graph.constant(bias),
+        pads=[padding, padding],
+        dilations=[dilation],
+    )

@@ -1,0 +1,1 @@
+"""The stages that run a bundle: numpy around onnxruntime sessions of one thread each."""

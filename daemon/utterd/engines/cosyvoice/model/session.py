@@ -1,0 +1,37 @@
+"""onnxruntime sessions, all set alike."""
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+from numpy.typing import NDArray
+
+from utterd.errors import ConfigurationError
+
+
+def open_session(graph: Path) -> onnxruntime.InferenceSession:
+    """Load one graph for one thread; several threads may run it at once.
+
+    Raises:
+        ConfigurationError: onnxruntime can't load it.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    # Shapes differ from call to call: a plan of each would be kept and never used again.
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions share no class but this
+        raise ConfigurationError(
+            f"{graph} can't be loaded ({type(error).__name__}): convert the bundle again, and check"
+            " that onnxruntime is 1.20 or newer"
+        ) from error
+
+
+def run(session: onnxruntime.InferenceSession, inputs: dict[str, NDArray[Any]]) -> list[Any]:
+    """All outputs of one run."""
+    outputs: list[Any] = session.run(None, inputs)
+    return outputs

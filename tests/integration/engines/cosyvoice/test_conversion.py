@@ -1,0 +1,134 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support.cosyvoice import DATA, PRESETS, TINY, Dims, flow_shapes, hift_shapes, llm_shapes
+from utterd.engines.cosyvoice.bundle import Bundle, open_bundle, verify_files
+from utterd.engines.cosyvoice.conversion.convert import CHECKPOINT_FILES, convert
+from utterd.engines.cosyvoice.manifest import Precision
+from utterd.engines.cosyvoice.verification import verify
+from utterd.errors import ConfigurationError
+
+
+def attempt(checkpoint: Path, out: Path) -> Bundle:
+    return convert(checkpoint, out, precision=Precision.FLOAT32, report=lambda _step: None).bundle
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A copy of the tiny checkpoint that a test may damage."""
+    return Path(shutil.copytree(TINY, tmp_path / "checkpoint"))
+
+
+def test_a_bundle_has_all_that_speaks(tiny: Bundle):
+    """A bundle holds the presets, the tokenizer and the licences, each with its digest."""
+    assert tuple(tiny.voices) == PRESETS
+    assert tiny.tokenizer.stat().st_size > 100_000
+    assert {"LICENSE", "NOTICE", "multilingual.tiktoken.LICENSE"} <= tiny.manifest.files.keys()
+    assert all(fault is None for _, fault in verify_files(tiny))
+
+
+def test_the_same_checkpoint_gives_the_same_bundle(tiny: Bundle, tmp_path: Path):
+    """The digest depends on the checkpoint alone, so stored audio is found again."""
+    assert attempt(TINY, tmp_path / "again").digest == tiny.digest
+
+
+@pytest.mark.parametrize("name", CHECKPOINT_FILES)
+def test_a_missing_file_is_named(checkpoint: Path, tmp_path: Path, name: str):
+    """Each file of the checkpoint is asked for by its name."""
+    (checkpoint / name).unlink()
+
+    with pytest.raises(ConfigurationError, match=f"lacks {name}"):
+        attempt(checkpoint, tmp_path / "bundle")
+
+
+@pytest.mark.parametrize("name", ["llm.pt", "flow.pt", "hift.pt", "spk2info.pt"])
+def test_a_cut_file_is_named(checkpoint: Path, tmp_path: Path, name: str):
+    """A truncated file is named, and no half of a bundle is left."""
+    whole = (checkpoint / name).read_bytes()
+    (checkpoint / name).write_bytes(whole[: len(whole) // 2])
+
+    with pytest.raises(ConfigurationError, match=f"{name} is cut"):
+        attempt(checkpoint, tmp_path / "bundle")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint"]
+
+
+def test_swapped_files_are_found(checkpoint: Path, tmp_path: Path):
+    """A file under another's name is refused by the first tensor that it lacks."""
+    shutil.copyfile(checkpoint / "hift.pt", checkpoint / "llm.pt")
+
+    with pytest.raises(ConfigurationError, match=r"llm\.pt: the tensor .* is missing"):
+        attempt(checkpoint, tmp_path / "bundle")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("act_fn: 'gelu'", "act_fn: 'snake'", "act_fn"),
+        ("t_scheduler: 'cosine'", "t_scheduler: 'linear'", "t_scheduler"),
+        ("top_p: 0.8", "top_q: 0.8", "llm.sampling.top_p"),
+        ("'linear_legacy'", "'embed'", "llm.llm.input_layer"),
+    ],
+)
+def test_another_model_is_refused(checkpoint: Path, tmp_path: Path, old: str, new: str, place: str):
+    """Settings that the graphs don't implement are refused by their place."""
+    settings = checkpoint / "cosyvoice.yaml"
+    text = settings.read_text(encoding="utf-8")
+    assert old in text
+    settings.write_text(text.replace(old, new), encoding="utf-8")
+
+    with pytest.raises(ConfigurationError, match=place):
+        attempt(checkpoint, tmp_path / "bundle")
+
+
+def test_an_existing_directory_is_kept(checkpoint: Path, tmp_path: Path):
+    """Conversion never writes over anything."""
+    (tmp_path / "bundle").mkdir()
+
+    with pytest.raises(ConfigurationError, match="exists"):
+        attempt(checkpoint, tmp_path / "bundle")
+
+
+def test_a_changed_file_is_found(tiny: Bundle, tmp_path: Path):
+    """One changed byte of a table, a missing file and a longer one are told by name."""
+    directory = Path(shutil.copytree(tiny.directory, tmp_path / "bundle"))
+    table = directory / "voices.npy"
+    content = bytearray(table.read_bytes())
+    content[-1] ^= 1
+    table.write_bytes(content)
+    (directory / "hift.onnx").unlink()
+    with (directory / "NOTICE").open("a") as file:
+        file.write("more")
+
+    checks = list(verify(open_bundle(directory)))
+
+    assert {check.name for check in checks} == {"file voices.npy", "file hift.onnx", "file NOTICE"}
+    assert not any(check.passed for check in checks)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format_version": 2}'])
+def test_a_manifest_of_another_release_is_refused(tmp_path: Path, text: str):
+    """A manifest that this release can't read is refused with the way out."""
+    (tmp_path / "manifest.json").write_text(text)
+
+    with pytest.raises(ConfigurationError, match="convert the checkpoint again"):
+        open_bundle(tmp_path)
+
+
+def test_a_directory_without_a_manifest_is_no_bundle(tmp_path: Path):
+    """The error says how to make one."""
+    with pytest.raises(ConfigurationError, match="utterd bundle convert"):
+        open_bundle(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"), [("llm.pt", llm_shapes), ("flow.pt", flow_shapes), ("hift.pt", hift_shapes)]
+)
+def test_our_checkpoints_have_the_released_layout(name: str, shapes):
+    """The maker of random checkpoints names every tensor of the release, with its shape."""
+    released = json.loads((DATA / "full-size-shapes.json").read_text(encoding="utf-8"))[name]
+
+    assert {key: list(shape) for key, shape in shapes(Dims()).items()} == released

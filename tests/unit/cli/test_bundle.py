@@ -1,0 +1,67 @@
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.cosyvoice import REFERENCE, TINY
+from utterd.cli.exit_status import ExitStatus
+
+FLOAT32 = ("--precision", "float32")
+
+
+def test_convert_and_verify(utterd, tmp_path: Path):
+    """A converted checkpoint verifies against its reference, each stage on a line."""
+    bundle = tmp_path / "bundle"
+
+    made = utterd(
+        "bundle", "convert", str(TINY), "-o", str(bundle), "--precision", "float32", "--json"
+    )
+    verified = utterd("bundle", "verify", str(bundle), "--reference", str(REFERENCE))
+
+    assert made.status == ExitStatus.OK
+    assert json.loads(made.out)["precision"] == "float32"
+    assert json.loads(made.out)["peak_memory_bytes"] > 0
+    assert verified.status == ExitStatus.OK
+    assert [line.split()[0] for line in verified.out.splitlines()] == ["ok"] * 9
+    assert "logits: differs by at most" in verified.out
+
+
+def test_verify_fails_above_the_tolerance(utterd, tmp_path: Path):
+    """A reference of another checkpoint gives a fault and the status 1."""
+    bundle = tmp_path / "bundle"
+    utterd("bundle", "convert", str(TINY), "-o", str(bundle), *FLOAT32)
+    with np.load(REFERENCE) as reference:
+        arrays = dict(reference)
+    arrays["lm0_logits"] = arrays["lm0_logits"] + 1
+    np.savez(tmp_path / "other.npz", **arrays)
+
+    ran = utterd(
+        "bundle", "verify", str(bundle), "--reference", str(tmp_path / "other.npz"), "--json"
+    )
+
+    assert ran.status == ExitStatus.FAILED
+    checks = [json.loads(line) for line in ran.out.splitlines()]
+    assert [check["name"] for check in checks if not check["passed"]] == ["logits"]
+
+
+def test_a_missing_extra_is_named(utterd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Without onnx, convert says what to install."""
+    for name in list(sys.modules):
+        if name.startswith("utterd.engines.cosyvoice.conversion"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+
+    ran = utterd("bundle", "convert", str(TINY), "-o", str(tmp_path / "bundle"))
+
+    assert ran.status == ExitStatus.CONFIGURATION
+    assert "pip install 'utterd[convert]'" in ran.err
+
+
+def test_a_directory_that_is_no_checkpoint(utterd, tmp_path: Path):
+    """An empty directory is refused with the files that it lacks."""
+    ran = utterd("bundle", "convert", str(tmp_path), "-o", str(tmp_path / "bundle"))
+
+    assert ran.status == ExitStatus.CONFIGURATION
+    assert "lacks cosyvoice.yaml, llm.pt" in ran.err
