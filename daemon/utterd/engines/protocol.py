@@ -32,7 +32,7 @@ class EngineOptions:
     bundle: Path | None = None
     rows: int = 8
     euler_steps: int = 10
-    cache_tokens: int = 1536
+    cache_tokens: int = 2048
 
     def to_json(self) -> str:
         """For a worker's command line."""

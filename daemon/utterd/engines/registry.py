@@ -12,7 +12,10 @@ from utterd.errors import ConfigurationError
 
 ENTRY_POINT_GROUP = "utterd.engines"
 
-_BUILT_IN = (EntryPoint("hibari", "utterd.engines.hibari", ENTRY_POINT_GROUP),)
+_BUILT_IN = (
+    EntryPoint("hibari", "utterd.engines.hibari", ENTRY_POINT_GROUP),
+    EntryPoint("cosyvoice", "utterd.engines.cosyvoice.module", ENTRY_POINT_GROUP),
+)
 
 ENGINE_NAMES = tuple(engine.name for engine in _BUILT_IN)
 """The engines that come with utterd."""

@@ -3,11 +3,10 @@
 Source: Chen et al. 2024, arXiv 2406.05370 (VALL-E 2), with the settings and limits of CosyVoice.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from utterd.engines.cosyvoice.manifest import Sampling
 from utterd.errors import EngineFailedError
 
 MIN_TOKENS_A_TEXT_TOKEN = 2
@@ -21,30 +20,13 @@ _LOOP_TOKENS = 75
 _LOOP_MAX_PERIOD = 25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingRule:
-    """How a token is drawn.
-
-    Attributes:
-        top_p: the nucleus holds the likeliest tokens, until their probabilities add up to this.
-        top_k: the most tokens in the nucleus.
-        window: how many tokens back a repetition is looked for.
-        repetition_ratio: share of the window from which on a token counts as repeated.
-    """
-
-    top_p: float = 0.8
-    top_k: int = 25
-    window: int = 10
-    repetition_ratio: float = 0.1
-
-
 class TokenSampler:
     """Draws the tokens of one segment, from a generator of its own.
 
     What is drawn depends on this segment's logits and its seed alone.
 
     Args:
-        rule: how.
+        rule: top-p, top-k, and when a token counts as repeated.
         end_token: id of the end of speech, the last of the logits.
         min_tokens: before these, the end is not drawn.
         generator: of the random numbers.
@@ -55,7 +37,7 @@ class TokenSampler:
 
     def __init__(
         self,
-        rule: SamplingRule,
+        rule: Sampling,
         *,
         end_token: int,
         min_tokens: int,

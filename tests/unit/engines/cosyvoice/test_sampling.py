@@ -7,16 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utterd.engines.cosyvoice.sampling import SamplingRule, TokenSampler, ends_in_loop
+from utterd.engines.cosyvoice.manifest import Sampling
+from utterd.engines.cosyvoice.sampling import TokenSampler, ends_in_loop
 from utterd.errors import EngineFailedError
 
 SIZE = 41
 END = SIZE - 1
+RULE = Sampling(top_p=0.8, top_k=25, window=10, repetition_ratio=0.1)
 
 
-def sampler(seed: int = 0, *, min_tokens: int = 0, rule: SamplingRule | None = None):
+def sampler(seed: int = 0, *, min_tokens: int = 0) -> TokenSampler:
     return TokenSampler(
-        rule or SamplingRule(),
+        RULE,
         end_token=END,
         min_tokens=min_tokens,
         generator=np.random.default_rng(seed),

@@ -1,0 +1,66 @@
+"""Shares the cores between the language model's thread and the stages after it."""
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from utterd.engines.protocol import CancelToken
+
+# A token tells nobody that it is cancelled, so it has to be asked.
+_CANCEL_CHECK_INTERVAL_S = 0.05
+
+
+class Cores:
+    """Lets as many threads work as there are cores, first come, first served.
+
+    The language model is never held up: while it decodes, the others have a core less, but at
+    least one.
+
+    Args:
+        count: cores that may be kept busy.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._changed = threading.Condition()
+        self._is_decoding = False
+        self._working = 0
+        self._line: deque[object] = deque()
+
+    def set_decoding(self, is_decoding: bool) -> None:  # noqa: FBT001 - it is all that is said
+        """Tell whether the language model has work."""
+        with self._changed:
+            self._is_decoding = is_decoding
+            self._changed.notify_all()
+
+    @contextmanager
+    def one(self, cancel: CancelToken) -> Iterator[None]:
+        """Work on a core for the length of the block.
+
+        Raises:
+            CancelledByCallerError: while it waits for one.
+        """
+        self._take(cancel)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._working -= 1
+                self._changed.notify_all()
+
+    def _take(self, cancel: CancelToken) -> None:
+        ticket = object()
+        with self._changed:
+            self._line.append(ticket)
+            try:
+                while self._line[0] is not ticket or self._working >= self._allowed():
+                    cancel.raise_if_cancelled()
+                    self._changed.wait(_CANCEL_CHECK_INTERVAL_S)
+                self._working += 1
+            finally:
+                self._line.remove(ticket)
+                self._changed.notify_all()
+
+    def _allowed(self) -> int:
+        return max(1, self._count - self._is_decoding)

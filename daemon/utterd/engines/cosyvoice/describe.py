@@ -1,0 +1,98 @@
+"""What the engine is, found in its bundle's manifest without loading a model."""
+
+from hashlib import sha256
+
+from utterd.engines.cosyvoice.bundle import Bundle, open_bundle
+from utterd.engines.cosyvoice.front_end import FRONT_END_VERSION
+from utterd.engines.cosyvoice.tokenizer import VOCABULARY_SIZE, vocabulary_digest
+from utterd.engines.protocol import GIB, EngineInfo, EngineOptions, Voice
+from utterd.errors import ConfigurationError
+
+ENGINE_VERSION = "1"
+"""Part of the digest: it changes when the same bundle would sound different."""
+
+LANGUAGES = ("zh", "en", "ja", "yue", "ko")
+
+# Name in the checkpoint, name in ASCII, own language; in the order of their numbers.
+_PRESETS = (
+    ("中文女", "chinese_female", "zh"),
+    ("中文男", "chinese_male", "zh"),
+    ("日语男", "japanese_male", "ja"),
+    ("粤语女", "cantonese_female", "yue"),
+    ("英文女", "english_female", "en"),
+    ("英文男", "english_male", "en"),
+    ("韩语女", "korean_female", "ko"),
+)
+# Keys and values of a layer, in float32.
+_CACHE_BYTES_A_CHANNEL = 2 * 4
+
+
+def describe(options: EngineOptions) -> EngineInfo:
+    """What the engine is with this bundle.
+
+    Raises:
+        ConfigurationError: there is no bundle, or it is of another format.
+    """
+    if options.bundle is None:
+        raise ConfigurationError(
+            "the engine cosyvoice needs a bundle: make one with `utterd bundle convert` and set"
+            " engine.bundle to its directory"
+        )
+    bundle = open_bundle(options.bundle)
+    if bundle.manifest.text_vocabulary != VOCABULARY_SIZE:
+        raise ConfigurationError(
+            f"{options.bundle} reads {bundle.manifest.text_vocabulary} text tokens, and"
+            f" CosyVoice-300M-SFT has {VOCABULARY_SIZE}: convert the released checkpoint"
+        )
+    return EngineInfo(
+        name="cosyvoice",
+        version=ENGINE_VERSION,
+        bundle=_digest(bundle, options),
+        sample_rate_hz=bundle.manifest.vocoder.sample_rate_hz,
+        voices=_voices(bundle.manifest.voices),
+        concurrency=options.rows,
+        max_worker_bytes=_max_worker_bytes(bundle, options),
+    )
+
+
+def _digest(bundle: Bundle, options: EngineOptions) -> str:
+    """One digest of all that decides the sound, beside a job's own wishes."""
+    parts = (
+        f"bundle {bundle.digest}",
+        f"engine {ENGINE_VERSION}",
+        f"front end {FRONT_END_VERSION}",
+        f"vocabulary {vocabulary_digest()}",
+        f"euler steps {options.euler_steps}",
+        # Where speech is cut that finds no end.
+        f"cache tokens {options.cache_tokens}",
+    )
+    return sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _voices(names: tuple[str, ...]) -> tuple[Voice, ...]:
+    """The presets in the order of their numbers, and then what else the checkpoint has."""
+    presets = [
+        Voice(
+            name=name,
+            languages=(own, *(language for language in LANGUAGES if language != own)),
+            description=ascii_name.replace("_", ", ").capitalize(),
+            aliases=(str(number), ascii_name, name),
+        )
+        for number, (name, ascii_name, own) in enumerate(_PRESETS)
+        if name in names
+    ]
+    known = {voice.name for voice in presets}
+    others = [
+        Voice(name=name, languages=LANGUAGES, description="of this checkpoint", aliases=(name,))
+        for name in names
+        if name not in known
+    ]
+    return (*presets, *others)
+
+
+def _max_worker_bytes(bundle: Bundle, options: EngineOptions) -> int:
+    """The weights twice, for what is packed anew at load, a full cache, and room to work."""
+    weights = sum(facts.size_bytes for facts in bundle.manifest.files.values())
+    dims = bundle.manifest.language_model
+    cache = options.rows * options.cache_tokens * dims.layers * dims.width * _CACHE_BYTES_A_CHANNEL
+    return 2 * weights + cache + GIB

@@ -1,0 +1,79 @@
+"""Sharing cores between decoding and sound."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from utterd.engines.cosyvoice.cores import Cores
+from utterd.engines.protocol import CancelledByCallerError, CancelToken
+
+PATIENCE_S = 10.0
+
+
+def most_at_once(cores: Cores, expected: int) -> int:
+    """How many of eight threads get a core, when each keeps it until `expected` have one."""
+    barrier = threading.Barrier(expected)
+    lock, working, most = threading.Lock(), 0, 0
+
+    def work(_: int) -> None:
+        nonlocal working, most
+        with cores.one(CancelToken()):
+            with lock:
+                working += 1
+                most = max(most, working)
+            barrier.wait(PATIENCE_S)
+            with lock:
+                working -= 1
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
+    return most
+
+
+@pytest.mark.parametrize(("count", "decoding", "expected"), [(4, False, 4), (2, True, 1)])
+def test_decoding_takes_a_core(count: int, decoding: bool, expected: int):  # noqa: FBT001 - a case
+    """While the language model works, the others have a core less."""
+    cores = Cores(count)
+    cores.set_decoding(decoding)
+    assert most_at_once(cores, expected) == expected
+
+
+def test_one_core_is_shared():
+    """On a single core, sound is made beside the language model all the same."""
+    cores = Cores(1)
+    cores.set_decoding(True)
+    assert most_at_once(cores, 1) == 1
+
+
+def test_the_end_of_decoding_frees_a_core():
+    """Who waits gets it at once."""
+    cores = Cores(2)
+    cores.set_decoding(True)
+    with ThreadPoolExecutor(1) as threads, cores.one(CancelToken()):
+
+        def second() -> str:
+            with cores.one(CancelToken()):
+                return "in"
+
+        waiting = threads.submit(second)
+        cores.set_decoding(False)
+        assert waiting.result(PATIENCE_S) == "in"
+
+
+def test_a_cancelled_wait_ends():
+    """A segment that nobody wants does not hold the line up."""
+    cores, cancel = Cores(1), CancelToken()
+
+    def wait() -> None:
+        with cores.one(cancel):
+            pytest.fail("entered")
+
+    with ThreadPoolExecutor(1) as threads:
+        with cores.one(CancelToken()):
+            waiting = threads.submit(wait)
+            cancel.cancel()
+            with pytest.raises(CancelledByCallerError):
+                waiting.result(PATIENCE_S)
+        with cores.one(CancelToken()):
+            pass
