@@ -72,16 +72,6 @@ class StartedData(EventData):
     attempt: int = Field(ge=1, description="1 at the first delivery.")
 
 
-class ProgressData(EventData):
-    """Part of the text has been spoken."""
-
-    type = EventType.PROGRESS
-
-    key: str = Field(description="The request's hash, which names the object.")
-    segments: int = Field(ge=1, description="Into how many pieces the text was cut.")
-    segments_done: int = Field(ge=1, description="How many of them are spoken.")
-
-
 class Quality(BaseModel):
     """What the gates before the store made of the audio."""
 
@@ -91,6 +81,42 @@ class Quality(BaseModel):
         description="`suspect`: a gate failed, also when spoken again with another seed."
     )
     reasons: tuple[str, ...] = Field(default=(), description="Which gates failed.")
+
+
+class SegmentAudio(BaseModel):
+    """Where one segment's audio is, while others are still being spoken."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    number: int = Field(ge=1, description="Its place in the text; they may come in any order.")
+    object_name: str = Field(description="The object's name in the bucket.")
+    url: str = Field(description="The object's location, `s3://bucket/name` or `file:///path`.")
+    presigned_url: str | None = Field(
+        default=None, description="A link that works without credentials, where settings allow it."
+    )
+    content_type: str
+    format: AudioFormat
+    sample_rate_hz: int = Field(gt=0)
+    duration_s: float = Field(gt=0, description="With the pause after it.")
+    frames: int = Field(gt=0, description="Samples of the decoded file.")
+    bytes: int = Field(gt=0, description="The object's size.")
+    sha256: str = Field(description="Of the object's bytes.")
+    quality: Quality
+
+
+class ProgressData(EventData):
+    """Part of the text has been spoken."""
+
+    type = EventType.PROGRESS
+
+    key: str = Field(description="The request's hash, which names the object.")
+    segments: int = Field(ge=1, description="Into how many pieces the text was cut.")
+    segments_done: int = Field(ge=1, description="How many of them are spoken.")
+    segment: SegmentAudio | None = Field(
+        default=None,
+        description="The segment that is spoken now, for a job with `stream`; null when it holds "
+        "nothing that can be heard, or could not be stored.",
+    )
 
 
 class Timings(BaseModel):

@@ -122,6 +122,11 @@ class Job(BaseModel):
         description="Random seed of the synthesis. Default: derived from the request, so that the "
         "same request gives the same samples.",
     )
+    stream: StrictBool = Field(
+        default=False,
+        description="Whether each finished segment gets an object of its own, told in a `progress` "
+        "event, so that the beginning can be heard before the end is spoken.",
+    )
     expires_at: Annotated[AwareDatetime, BeforeValidator(_timestamp)] | None = Field(
         default=None, description="RFC 3339 instant after which the audio is of no use."
     )

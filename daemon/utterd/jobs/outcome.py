@@ -16,6 +16,7 @@ from utterd_schemas.events import (
     Marks,
     ProgressData,
     Quality,
+    SegmentAudio,
     StartedData,
 )
 
@@ -75,7 +76,9 @@ def started(order: Order, plan: Plan) -> StartedData:
     )
 
 
-def progressed(order: Order, plan: Plan, segments_done: int) -> ProgressData:
+def progressed(
+    order: Order, plan: Plan, segments_done: int, segment: SegmentAudio | None = None
+) -> ProgressData:
     """One more segment is spoken."""
     return ProgressData(
         job_id=order.job_id,
@@ -83,6 +86,35 @@ def progressed(order: Order, plan: Plan, segments_done: int) -> ProgressData:
         key=plan.key,
         segments=len(plan.segments),
         segments_done=segments_done,
+        segment=segment,
+    )
+
+
+def segment_audio(
+    number: int, plan: Plan, facts: AudioFacts, objects: ObjectStore, presigned_url: str | None
+) -> SegmentAudio:
+    """Where a segment of a job is.
+
+    Args:
+        number: its place in the text, from 1.
+        plan: of this segment alone.
+        facts: of the stored object.
+        objects: where it is stored.
+        presigned_url: a link to it.
+    """
+    return SegmentAudio(
+        number=number,
+        object_name=plan.object_name,
+        url=objects.url(plan.object_name),
+        presigned_url=presigned_url,
+        content_type=plan.output.content_type,
+        format=facts.format,
+        sample_rate_hz=facts.sample_rate_hz,
+        duration_s=facts.duration_s,
+        frames=facts.frames,
+        bytes=facts.size_bytes,
+        sha256=facts.sha256,
+        quality=_quality(facts.quality),
     )
 
 

@@ -54,6 +54,15 @@ class Plan:
     output: OutputSpec
     segments: tuple[SpokenSegment, ...]
 
+    def segment_name(self, number: int) -> str:
+        """Where one segment's audio is stored, for a job that wants its audio early.
+
+        Args:
+            number: its place in the text, from 1.
+        """
+        extension = self.output.traits.extension
+        return f"{self.object_name.removesuffix(extension)}{number}.{extension}"
+
     @property
     def full_voice(self) -> str:
         """As `engine/voice`."""

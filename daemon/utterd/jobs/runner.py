@@ -20,23 +20,36 @@ from utterd.jobs.decode import UndecodableError, decode, sender_of
 from utterd.jobs.finish import finish
 from utterd.jobs.lookup import lookup
 from utterd.jobs.order import Order, Sender
-from utterd.jobs.outcome import cancelled, completed, expired, failed, progressed, started
+from utterd.jobs.outcome import (
+    cancelled,
+    completed,
+    expired,
+    failed,
+    progressed,
+    segment_audio,
+    started,
+)
 from utterd.jobs.plan import Plan, Planner
 from utterd.jobs.retry import history_after, retry_delay_s
 from utterd.jobs.singleflight import SingleFlight
-from utterd.jobs.speak import Speaker, Speech, speak
+from utterd.jobs.speak import SegmentDone, Speaker, Speech, SpokenClip, speak
 from utterd.jobs.stopwatch import Stopwatch
 from utterd.jobs.store import Upload, store
+from utterd.jobs.stream import finish_segment
 from utterd.offload import Offload
 from utterd.store.audio_object import AudioFacts
 from utterd.store.protocol import ObjectStore
 from utterd.store.spool import Spool
-from utterd_schemas.events import EventData
+from utterd_schemas.events import EventData, SegmentAudio
+from utterd_schemas.job import Job
 
 log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
 Settle = Callable[[], Awaitable[None]]
+
+# Writing out the numbers of a longer text takes longer than the loop may stand still.
+_PLANNED_AT_ONCE_CHARS = 500
 
 STORE_PART = "store"
 """The store's name in the environment."""
@@ -170,7 +183,7 @@ class Runner:
 
     async def _audio(self, order: Order, stopwatch: Stopwatch, work: WorkInHand) -> EventData:
         with stopwatch.step("plan"):
-            plan = self.planner.plan(order.job)
+            plan = await self._plan(order.job)
         facts = await self._share(plan, order, stopwatch, work)
         presigned_url = await self._with_store(self._presign(plan))
         event = completed(order, plan, facts, self.objects, presigned_url, stopwatch)
@@ -182,6 +195,12 @@ class Runner:
             total_s=round(event.timings.total_s, 4),
         )
         return event
+
+    async def _plan(self, job: Job) -> Plan:
+        script = job.text or job.ssml or ""
+        if len(script) <= _PLANNED_AT_ONCE_CHARS:
+            return self.planner.plan(job)
+        return await self.encoding.run(self.planner.plan, job)
 
     async def _share(
         self, plan: Plan, order: Order, stopwatch: Stopwatch, work: WorkInHand
@@ -289,20 +308,40 @@ class Runner:
             started(order, plan), order.sender, sequence=order.sender.history.attempt
         )
 
-    def _progress_of(
-        self, plan: Plan, order: Order, work: WorkInHand
-    ) -> Callable[[int], Awaitable[None]] | None:
-        if not self.progress:
+    def _progress_of(self, plan: Plan, order: Order, work: WorkInHand) -> SegmentDone | None:
+        if not self.progress and not order.job.stream:
             return None
 
-        async def announce(segments_done: int) -> None:
+        async def announce(spoken: SpokenClip) -> None:
+            segment = None
+            if order.job.stream:
+                segment = await self._store_segment(spoken, plan, order)
             if work.is_closed:
                 return
             await self.announcer.announce(
-                progressed(order, plan, segments_done), order.sender, sequence=segments_done
+                progressed(order, plan, spoken.segments_done, segment),
+                order.sender,
+                # A segment's event is the same at each attempt, whichever is done first.
+                sequence=spoken.number if order.job.stream else spoken.segments_done,
             )
 
         return announce
+
+    async def _store_segment(
+        self, spoken: SpokenClip, plan: Plan, order: Order
+    ) -> SegmentAudio | None:
+        """A segment's own object; None when it is silent, or the store is down."""
+        upload = await self.encoding.run(finish_segment, spoken, plan, order.job_id)
+        if upload is None:
+            return None
+        try:
+            facts = await self._with_store(store(upload, self.objects))
+            presigned_url = await self._with_store(self._presign(upload.plan))
+        except EnvironmentFaultError as fault:
+            # The whole is finished all the same, and waits in the spool.
+            log.warning("segment_not_stored", code=str(fault.code), number=spoken.number)
+            return None
+        return segment_audio(spoken.number, upload.plan, facts, self.objects, presigned_url)
 
 
 def _as_job_error(bug: BaseException) -> JobError:

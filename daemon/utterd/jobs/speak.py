@@ -21,7 +21,6 @@ MIN_SPEED, MAX_SPEED = 0.5, 2.0
 
 Started = Callable[[], None]
 Reasons = tuple[str, ...]
-SegmentDone = Callable[[int], Awaitable[None]]
 
 
 class Speaker(Protocol):
@@ -30,6 +29,26 @@ class Speaker(Protocol):
     async def speak(
         self, utterance: Utterance, *, urgent: bool = False, on_start: Started | None = None
     ) -> Take: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenClip:
+    """One segment that is done.
+
+    Attributes:
+        number: its place in the plan, from 1.
+        clip: what the engine said.
+        reasons: as in `Speech`, of this clip.
+        segments_done: how many there are with this one.
+    """
+
+    number: int
+    clip: Clip
+    reasons: Reasons
+    segments_done: int
+
+
+SegmentDone = Callable[[SpokenClip], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +85,7 @@ async def speak(
         urgent: whether the segments go before those of other jobs.
         timeout_s: for all segments together.
         on_start: told when the engine begins with a segment.
-        on_segment: told how many segments are done, each time one is.
+        on_segment: told of each segment that is done, while others may still be spoken.
 
     Raises:
         JobError: the engine failed, or time is up.
@@ -78,10 +97,11 @@ async def speak(
         pcm, reasons = await _speak_well(
             plan, segment, number, partial(speaker.speak, urgent=urgent, on_start=on_start)
         )
+        clip = Clip(pcm * np.float32(segment.gain), segment.pause_after_s)
         done += 1
         if on_segment is not None:
-            await on_segment(done)
-        return Clip(pcm * np.float32(segment.gain), segment.pause_after_s), reasons
+            await on_segment(SpokenClip(number + 1, clip, reasons, done))
+        return clip, reasons
 
     try:
         async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from utterd.engines import hibari
+from utterd.engines.cosyvoice import module as cosyvoice
 from utterd.engines.registry import ENGINE_NAMES, engine_module, engine_names
 from utterd.errors import ConfigurationError
 
@@ -24,31 +25,32 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_hibari_comes_with_utterd():
-    """The embedded default needs no other package."""
-    assert ENGINE_NAMES == ("hibari",)
+def test_two_engines_come_with_utterd():
+    """The embedded default needs no other package, and the production voice needs a bundle."""
+    assert ENGINE_NAMES == ("hibari", "cosyvoice")
     assert engine_module("hibari") is hibari
+    assert engine_module("cosyvoice") is cosyvoice
 
 
 def test_an_installed_package_adds_an_engine(site: Path):
     """An entry point names the engine and the package that offers it."""
     (site / "parrot_engine.py").write_text("PARROT = True\n")
     install(site, "parrot", "parrot_engine")
-    assert engine_names() == ("hibari", "parrot")
+    assert engine_names() == (*ENGINE_NAMES, "parrot")
     assert vars(engine_module("parrot"))["PARROT"] is True
 
 
 def test_no_package_takes_the_place_of_a_built_in_engine(site: Path):
     """A voice that jobs rely on is not replaced by installing something."""
     install(site, "hibari", "parrot_engine")
-    assert engine_names() == ("hibari",)
+    assert engine_names() == ENGINE_NAMES
     assert engine_module("hibari") is hibari
 
 
 def test_an_unknown_engine_is_a_matter_of_settings(site: Path):
     """The message lists what is installed."""
     install(site, "parrot", "parrot_engine")
-    with pytest.raises(ConfigurationError, match="one of hibari, parrot"):
+    with pytest.raises(ConfigurationError, match="one of hibari, cosyvoice, parrot"):
         engine_module("kakapo")
 
 

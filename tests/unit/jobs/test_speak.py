@@ -160,14 +160,18 @@ async def test_a_job_that_takes_too_long_fails(plan):
 
 
 async def test_each_finished_segment_is_told(plan):
-    """The count rises by one a segment."""
+    """The count rises by one a segment, and each comes with its place and its clip."""
     told = []
 
-    async def note(done):
-        told.append(done)
+    async def note(spoken):
+        told.append(spoken)
 
-    await speak(plan, FixedSpeaker(), urgent=False, timeout_s=10, on_segment=note)
-    assert told == [1, 2]
+    speech = await speak(plan, FixedSpeaker(), urgent=False, timeout_s=10, on_segment=note)
+    assert [spoken.segments_done for spoken in told] == [1, 2]
+    assert [spoken.number for spoken in told] == [1, 2]
+    assert [spoken.clip.pause_after_s for spoken in told] == [
+        clip.pause_after_s for clip in speech.clips
+    ]
 
 
 async def test_the_engines_begin_is_told(plan):

@@ -1,0 +1,45 @@
+"""Finished segments as objects of their own, for jobs that want to be heard early.
+
+A segment is finished and stored as a job of that one segment would be, under a name made of the
+job's key and the segment's place. So a second attempt finds what the first one stored.
+"""
+
+from dataclasses import replace
+
+from utterd.errors import InvalidAudioError
+from utterd.jobs.finish import finish
+from utterd.jobs.plan import Plan
+from utterd.jobs.speak import Speech, SpokenClip
+from utterd.jobs.store import Upload
+
+
+def segment_plan(plan: Plan, number: int) -> Plan:
+    """What one segment of a plan would be as a job, without marks.
+
+    Args:
+        plan: of the whole job.
+        number: the segment's place, from 1.
+    """
+    return replace(
+        plan,
+        object_name=plan.segment_name(number),
+        marks_name=None,
+        segments=(plan.segments[number - 1],),
+    )
+
+
+def finish_segment(spoken: SpokenClip, plan: Plan, job_id: str) -> Upload | None:
+    """One segment's file; None when it holds nothing that can be heard. Slow: off the loop.
+
+    Args:
+        spoken: the segment.
+        plan: of the whole job.
+        job_id: the job that has it made.
+    """
+    own_plan = segment_plan(plan, spoken.number)
+    speech = Speech((spoken.clip,), spoken.reasons)
+    try:
+        return Upload(finish(speech, own_plan), speech, own_plan, job_id)
+    except InvalidAudioError:
+        # Among others that can be heard, it is no fault; the whole job's own end will tell.
+        return None
