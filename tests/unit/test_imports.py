@@ -30,7 +30,7 @@ def test_the_contract_needs_pydantic_only():
     [
         "import utterd.engines.host",
         "from utterd.engines import registry; registry.engine_module('hibari').describe()",
-        "from utterd.engines.cosyvoice.front_end import units; units('5')",
+        "from utterd.engines import registry; registry.engine_module('cosyvoice')",
         "from utterd.engines import hibari; hibari.read('For $5.', language='en', normalize=True)",
     ],
 )

@@ -28,6 +28,8 @@ SEGMENT_SIZE = SegmentSize(max_units=80, min_units=60, merge_below=20)
 _WIDE = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff65]")
 # Blanks that stand only between characters of scripts that write none.
 _WIDE_BLANK = re.compile(rf"(?<={_WIDE.pattern})\s+(?={_WIDE.pattern})")
+# Characters that Chinese can hardly do without and Japanese does not write.
+_CHINESE_ALONE = re.compile("[个们这那你您她它吗呢没说还让给对过时会来为么]")
 # What a grammar has to see. Other text is left as it is, for the grammars are slow.
 _WRITTEN_OUT = {"zh": re.compile(r"\d"), "ja": re.compile(r"\d"), "en": re.compile(r"[\d%&@#°]")}
 # wetext escapes these, and what stands between them is read alike alone.
@@ -79,8 +81,8 @@ def language_of(sentence: str, *, default: str) -> str:
 
     Args:
         sentence: any text.
-        default: the job's language, which decides where the letters don't: of Chinese characters
-            alone, and of digits alone.
+        default: the job's language, which decides where the letters don't: of digits, and of
+            Chinese characters that are Japanese ones too.
     """
     primary = default.split("-", maxsplit=1)[0]
     scripts = scripts_in(sentence)
@@ -89,7 +91,8 @@ def language_of(sentence: str, *, default: str) -> str:
     if "Hangul" in scripts:
         return "ko"
     if "Han" in scripts:
-        return primary if primary in ("yue", "ja") else "zh"
+        is_japanese = primary == "ja" and not _CHINESE_ALONE.search(sentence)
+        return primary if primary == "yue" or is_japanese else "zh"
     return "en" if scripts else primary
 
 

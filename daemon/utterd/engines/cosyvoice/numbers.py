@@ -2,7 +2,7 @@
 
 wetext (the grammars that upstream CosyVoice uses) reads a mobile number as a sum, the second dot
 of a version as a decimal point and a thousands comma as a pause, takes time by the square of a
-number's length, drops the zero of $5.20, and fails on 6€ and #5.
+number's length, mixes up 二 and 两, drops the zero of $5.20, and fails on 6€ and #5.
 """
 
 import re
@@ -17,6 +17,10 @@ _MOBILE_NUMBER = re.compile(r"(?<!\d)1[3-9]\d{9}(?!\d)")
 _GROUPED = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _DOTTED = re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?!\d)")
 _CODE = re.compile(rf"\d{{{_MAX_NUMBER_DIGITS + 1},}}")
+# The second of a row or of a month.
+_SECOND = re.compile(r"(?<=第)2(?!\d)|(?<!\d)2(?=[日号])")
+# Two of something; not an ordinal, and not a part of a larger number.
+_TWO_OF = re.compile(r"(?<![\d.,:第\-–~～])2(?=[个位只条张件双次天周名本杯台辆间家种]|年(?!级))")
 # "3–5", "3～5": of the signs of a range, wetext knows the hyphen and the narrow tilde.
 _RANGE = re.compile(r"(?<=[\d%℃])\s?[–—~～〜]\s?(?=\d)")
 _NUMBER_SIGN = re.compile(r"#(?=\d)")
@@ -42,6 +46,8 @@ def prepare(text: str, language: str) -> str:
     if language == "zh":
         text = _MOBILE_NUMBER.sub(lambda found: spell(found[0], "zh").replace("一", "幺"), text)
         text = _RANGE.sub("到", text)
+        text = _SECOND.sub("二", text)
+        text = _TWO_OF.sub("两", text)
     elif language == "ja":
         text = _RANGE.sub("から", text)
     else:
