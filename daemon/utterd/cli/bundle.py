@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 
 from utterd.cli.exit_status import ExitStatus
 from utterd.cli.output import JsonOption, print_json
 from utterd.engines.cosyvoice.bundle import open_bundle
-from utterd.engines.cosyvoice.manifest import Precision
+from utterd.engines.cosyvoice.manifest import DEFAULT_LIMITS, Precision, Quality
 from utterd.errors import ConfigurationError
 
 app = typer.Typer(
@@ -35,9 +36,19 @@ def convert(
     precision: Annotated[
         Precision, typer.Option(help="int8 is faster and smaller, float32 is exact.")
     ] = Precision.INT8,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Accept int8 up to NAME=VALUE, NAME one of logit_error, top1_agreement, mel_error,"
+            " waveform_distance. May be repeated."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a checkpoint to a bundle. Needs the extra `convert`, not torch.
+
+    An int8 bundle is compared with float32 and refused when it is too far from it; the status is
+    then 78.
 
     Example: utterd bundle convert CosyVoice-300M-SFT -o /var/lib/utterd/cosyvoice
     """
@@ -49,8 +60,11 @@ def convert(
         raise ConfigurationError(
             f"conversion needs the package {error.name}: pip install 'utterd[convert]'"
         ) from error
+    limits = _limits(limit or [])
     with _progress() as report:
-        made = convert_checkpoint(checkpoint, out, precision=precision, report=report)
+        made = convert_checkpoint(
+            checkpoint, out, precision=precision, report=report, limits=limits
+        )
     manifest = made.bundle.manifest
     size_bytes = sum(facts.size_bytes for facts in manifest.files.values())
     if as_json:
@@ -69,6 +83,9 @@ def convert(
         return
     typer.echo(f"{out}: {precision}, {size_bytes // _MEBIBYTE} MiB, digest {made.bundle.digest}")
     typer.echo(f"voices: {', '.join(manifest.voices)}")
+    if manifest.quality is not None:
+        for name, value in manifest.quality.model_dump().items():
+            typer.echo(f"{name}: {value:.4f} (limit {getattr(limits, name):g})")
     typer.echo(
         f"took {made.duration_s:.1f} s and at most {made.peak_memory_bytes // _MEBIBYTE} MiB of"
         " memory"
@@ -102,6 +119,18 @@ def verify(
             typer.echo(f"{'ok   ' if check.passed else 'fault'}  {check.name}: {check.message}")
     if not passed:
         raise typer.Exit(ExitStatus.FAILED)
+
+
+def _limits(given: list[str]) -> Quality:
+    """The default limits with those that the command line names."""
+    changed = dict(item.partition("=")[::2] for item in given)
+    try:
+        return Quality.model_validate(DEFAULT_LIMITS.model_dump() | changed)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise typer.BadParameter(
+            f"--limit {first['loc'][0]}: {first['msg']}; write for example mel_error=0.2"
+        ) from error
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import pytest
 
 from support.cosyvoice import REFERENCE, TINY
 from utterd.cli.exit_status import ExitStatus
+from utterd.engines.cosyvoice.bundle import open_bundle
 
 FLOAT32 = ("--precision", "float32")
 
@@ -65,3 +66,35 @@ def test_a_directory_that_is_no_checkpoint(utterd, tmp_path: Path):
 
     assert ran.status == ExitStatus.CONFIGURATION
     assert "lacks cosyvoice.yaml, llm.pt" in ran.err
+
+
+def test_int8_is_judged(utterd, tmp_path: Path):
+    """An int8 bundle is compared with float32, and the comparison is printed and kept."""
+    bundle = tmp_path / "bundle"
+
+    made = utterd("bundle", "convert", str(TINY), "-o", str(bundle))
+
+    assert made.status == ExitStatus.OK
+    assert "top1_agreement: 0." in made.out
+    assert 0 < open_bundle(bundle).manifest.quality.logit_error < 0.05
+
+
+def test_poor_int8_is_refused(utterd, tmp_path: Path):
+    """Above a limit, convert says how far int8 is and what to do, and leaves nothing."""
+    bundle = tmp_path / "bundle"
+
+    ran = utterd("bundle", "convert", str(TINY), "-o", str(bundle), "--limit", "mel_error=0.0001")
+
+    assert ran.status == ExitStatus.CONFIGURATION
+    assert "mel_error is" in ran.err
+    assert "--limit mel_error=" in ran.err
+    assert not bundle.exists()
+
+
+@pytest.mark.parametrize("limit", ["mel_error", "mel_error=much", "noise=1"])
+def test_a_limit_that_is_none(utterd, tmp_path: Path, limit: str):
+    """A misspelt limit is a usage error, before any work is done."""
+    ran = utterd("bundle", "convert", str(TINY), "-o", str(tmp_path / "b"), "--limit", limit)
+
+    assert ran.status == ExitStatus.USAGE
+    assert "--limit" in ran.err

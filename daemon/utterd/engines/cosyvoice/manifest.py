@@ -107,17 +107,23 @@ class Quality(_Part):
     """How far an int8 bundle is from the same checkpoint in float32.
 
     Attributes:
-        logit_error: root mean square of the logits' difference over that of the logits.
+        logit_error: root mean square of the logits' difference over their standard deviation.
         top1_agreement: share of steps whose most likely token is the same.
-        mel_error: root mean square of the mel's difference over the mel's standard deviation.
-        waveform_distance: the same of the log-magnitude spectra of the waveforms, with mel, f0 and
-            source the same.
+        mel_error: as logit_error, of the mels of the same tokens and noise.
+        waveform_distance: as logit_error, of the log-magnitude spectra of the waveforms of the same
+            mel and source.
     """
 
     logit_error: float
     top1_agreement: float
     mel_error: float
     waveform_distance: float
+
+
+DEFAULT_LIMITS = Quality(
+    logit_error=0.1, top1_agreement=0.85, mel_error=0.15, waveform_distance=0.2
+)
+"""How far an int8 bundle may be from float32 unless somebody knows better."""
 
 
 class FileFacts(_Part):

@@ -24,6 +24,7 @@ from utterd.engines.cosyvoice.conversion.language_model import input_rows, write
 from utterd.engines.cosyvoice.conversion.layers import LinearMaths
 from utterd.engines.cosyvoice.conversion.length_regulator import write_length_regulator
 from utterd.engines.cosyvoice.conversion.settings import CheckpointSettings
+from utterd.engines.cosyvoice.conversion.static_quantization import ConvolutionRange
 from utterd.engines.cosyvoice.conversion.torch_file import read_torch_file
 from utterd.engines.cosyvoice.conversion.vocoder import HiftShape, HiftWriter, write_f0_predictor
 from utterd.engines.cosyvoice.conversion.weights import Array, open_weights
@@ -147,19 +148,21 @@ def write_flow(
     )
 
 
-def write_hift(checkpoint: Path, settings: CheckpointSettings, out: Path) -> VocoderDims:
-    """`hift.pt`: f0 predictor, generator and the source's mixing weights, in float32."""
+def write_hift(
+    checkpoint: Path,
+    settings: CheckpointSettings,
+    ranges: Mapping[str, ConvolutionRange] | None,
+    out: Path,
+) -> VocoderDims:
+    """`hift.pt`: f0 predictor, generator and the source's mixing weights.
+
+    With the ranges of its convolutions, the generator is int8.
+    """
     hift = settings.hift
     harmonics = hift.nb_harmonics + 1
     with open_weights(checkpoint / "hift.pt") as weights:
         write_f0_predictor(weights, out / "f0.onnx")
-        shape = HiftShape(
-            upsample_rates=hift.upsample_rates,
-            dilations=hift.resblock_dilation_sizes,
-            source_dilations=hift.source_resblock_dilation_sizes,
-            slope=hift.lrelu_slope,
-        )
-        HiftWriter(weights, shape).write(out / "hift.onnx")
+        HiftWriter(weights, hift_shape(settings), ranges).write(out / "hift.onnx")
         merge = take_pair(weights, "m_source.l_linear", 1, harmonics)
         _save_tables(out, {"source_merge": np.append(merge[0][0], merge[1])})
     return VocoderDims(
@@ -172,6 +175,16 @@ def write_hift(checkpoint: Path, settings: CheckpointSettings, out: Path) -> Voc
         noise_std=hift.nsf_sigma,
         voiced_threshold_hz=hift.nsf_voiced_threshold,
         audio_limit=hift.audio_limit,
+    )
+
+
+def hift_shape(settings: CheckpointSettings) -> HiftShape:
+    hift = settings.hift
+    return HiftShape(
+        upsample_rates=hift.upsample_rates,
+        dilations=hift.resblock_dilation_sizes,
+        source_dilations=hift.source_resblock_dilation_sizes,
+        slope=hift.lrelu_slope,
     )
 
 

@@ -4,7 +4,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import file_digest
 from importlib.resources import as_file, files
@@ -12,24 +12,43 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from utterd.engines.cosyvoice.bundle import TOKENIZER_NAME, Bundle, open_bundle
+from utterd.engines.cosyvoice.conversion.calibration import Recording, judge, observe, record
 from utterd.engines.cosyvoice.conversion.checkpoint import (
+    hift_shape,
     write_flow,
     write_hift,
     write_llm,
     write_voices,
 )
-from utterd.engines.cosyvoice.conversion.settings import read_settings
+from utterd.engines.cosyvoice.conversion.settings import CheckpointSettings, read_settings
+from utterd.engines.cosyvoice.conversion.static_quantization import ConvolutionRange, merge_ranges
+from utterd.engines.cosyvoice.conversion.vocoder import HiftWriter
+from utterd.engines.cosyvoice.conversion.weights import open_weights
 from utterd.engines.cosyvoice.manifest import (
+    DEFAULT_LIMITS,
     FORMAT_VERSION,
     MANIFEST_NAME,
     FileFacts,
     Manifest,
     Precision,
+    Quality,
 )
+from utterd.engines.cosyvoice.model.session import open_session
 from utterd.errors import ConfigurationError
 
 CHECKPOINT_FILES = ("cosyvoice.yaml", "llm.pt", "flow.pt", "hift.pt", "spk2info.pt")
 _ASSETS = (TOKENIZER_NAME, f"{TOKENIZER_NAME}.LICENSE", "NOTICE", "LICENSE")
+
+AT_LEAST = frozenset({"top1_agreement"})
+"""The measures of which more is better."""
+
+
+class PoorQualityError(ConfigurationError):
+    """An int8 bundle is too far from the same checkpoint in float32."""
+
+    def __init__(self, message: str, quality: Quality) -> None:
+        super().__init__(message)
+        self.quality = quality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +72,7 @@ def convert(
     *,
     precision: Precision,
     report: Callable[[str], None],
+    limits: Quality = DEFAULT_LIMITS,
 ) -> Conversion:
     """Convert the directory of a checkpoint. `out` appears when all of it has been written.
 
@@ -61,9 +81,11 @@ def convert(
         out: the directory to make; it must not exist.
         precision: of the large matrix products.
         report: called with a few words at the start of each step.
+        limits: how far an int8 bundle may be from float32.
 
     Raises:
         ConfigurationError: a file is missing, damaged or of another model, or `out` exists.
+        PoorQualityError: the int8 bundle is further from float32 than the limits allow.
     """
     started_s = time.monotonic()
     missing = [name for name in CHECKPOINT_FILES if not (checkpoint / name).is_file()]
@@ -74,22 +96,90 @@ def convert(
         )
     if out.exists():
         raise ConfigurationError(f"{out} exists: name a new directory, or remove it first")
-    settings = read_settings(checkpoint / "cosyvoice.yaml")
+    source = _Source(checkpoint, read_settings(checkpoint / "cosyvoice.yaml"), report)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as made_in:
-        staged = Path(made_in) / "bundle"
-        staged.mkdir()
-        report("language model")
-        llm = write_llm(checkpoint, settings, precision, staged)
-        report("flow")
-        flow = write_flow(checkpoint, settings, precision, staged)
-        report("vocoder")
-        vocoder = write_hift(checkpoint, settings, staged)
-        report("voices")
-        voices = write_voices(checkpoint, llm.speaker_width, staged)
-        _copy_assets(staged)
-        report("digests")
-        manifest = Manifest(
+        scratch = Path(made_in)
+        bundle = _write(source, Precision.FLOAT32, None, scratch / Precision.FLOAT32)
+        if precision is Precision.INT8:
+            bundle = _quantize(source, bundle, scratch, limits)
+        bundle.directory.rename(out)
+    return Conversion(
+        bundle=open_bundle(out),
+        duration_s=time.monotonic() - started_s,
+        peak_memory_bytes=_peak_memory_bytes(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    checkpoint: Path
+    settings: CheckpointSettings
+    report: Callable[[str], None]
+
+
+def _quantize(source: _Source, exact: Bundle, scratch: Path, limits: Quality) -> Bundle:
+    """An int8 bundle, calibrated on the float32 one, compared with it, and judged."""
+    source.report("a few sentences in float32")
+    recordings = record(exact)
+    source.report("ranges of the vocoder")
+    ranges = _measure_ranges(source, exact, recordings, scratch / "observer.onnx")
+    shutil.rmtree(exact.directory)
+    bundle = _write(source, Precision.INT8, ranges, scratch / Precision.INT8)
+    source.report("the same sentences in int8")
+    quality = judge(bundle, recordings)
+    poor = [
+        name
+        for name, limit in limits.model_dump().items()
+        if (getattr(quality, name) < limit if name in AT_LEAST else getattr(quality, name) > limit)
+    ]
+    if poor:
+        found = ", ".join(
+            f"{name} is {getattr(quality, name):.3g} and should be at"
+            f" {'least' if name in AT_LEAST else 'most'} {getattr(limits, name):.3g}"
+            for name in poor
+        )
+        raise PoorQualityError(
+            f"int8 is too far from float32: {found}. Convert with --precision float32, or accept it"
+            f" with {' '.join(f'--limit {name}={getattr(quality, name):.3g}' for name in poor)}",
+            quality,
+        )
+    return _seal(bundle.directory, bundle.manifest.model_copy(update={"quality": quality}))
+
+
+def _measure_ranges(
+    source: _Source, exact: Bundle, recordings: list[Recording], observer: Path
+) -> dict[str, ConvolutionRange]:
+    with open_weights(source.checkpoint / "hift.pt", partly=True) as weights:
+        names = HiftWriter(weights, hift_shape(source.settings)).write_observer(observer)
+    merged = merge_ranges(observe(open_session(observer), exact, recordings))
+    observer.unlink()
+    return dict(zip(names, merged, strict=True))
+
+
+def _write(
+    source: _Source,
+    precision: Precision,
+    ranges: Mapping[str, ConvolutionRange] | None,
+    out: Path,
+) -> Bundle:
+    """A bundle of one precision, not yet judged."""
+    out.mkdir()
+    checkpoint, settings = source.checkpoint, source.settings
+    source.report(f"language model in {precision}")
+    llm = write_llm(checkpoint, settings, precision, out)
+    source.report(f"flow in {precision}")
+    flow = write_flow(checkpoint, settings, precision, out)
+    source.report(f"vocoder in {precision}")
+    vocoder = write_hift(checkpoint, settings, ranges, out)
+    voices = write_voices(checkpoint, llm.speaker_width, out)
+    for name in _ASSETS:
+        with as_file(files("utterd.engines.cosyvoice").joinpath("assets", name)) as path:
+            shutil.copyfile(path, out / name)
+    source.report("digests")
+    return _seal(
+        out,
+        Manifest(
             format_version=FORMAT_VERSION,
             model="CosyVoice-300M-SFT",
             precision=precision,
@@ -101,21 +191,15 @@ def convert(
             flow=flow,
             vocoder=vocoder,
             quality=None,
-            files=_facts(staged),
-        )
-        (staged / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2), encoding="utf-8")
-        staged.rename(out)
-    return Conversion(
-        bundle=open_bundle(out),
-        duration_s=time.monotonic() - started_s,
-        peak_memory_bytes=_peak_memory_bytes(),
+            files=_facts(out),
+        ),
     )
 
 
-def _copy_assets(out: Path) -> None:
-    for name in _ASSETS:
-        with as_file(files("utterd.engines.cosyvoice").joinpath("assets", name)) as path:
-            shutil.copyfile(path, out / name)
+def _seal(directory: Path, manifest: Manifest) -> Bundle:
+    text = manifest.model_dump_json(indent=2)
+    (directory / MANIFEST_NAME).write_text(text, encoding="utf-8")
+    return open_bundle(directory)
 
 
 def _facts(directory: Path) -> dict[str, FileFacts]:

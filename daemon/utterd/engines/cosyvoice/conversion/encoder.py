@@ -181,10 +181,10 @@ def _attend(
     sizes: ScoreSizes,
     mask: str | None,
 ) -> str:
-    query = layers.linear(x, attention.query[0], attention.content_query_bias)
+    query = layers.linear(x, *attention.content_query)
     moved = graph.op("Add", query, graph.constant(attention.position_minus_content))
     split = graph.reshape(moved, -1, attention.heads, attention.head_width)
-    scores = position_scores(graph, split, positions, sizes, attention)
+    scores = position_scores(graph, split, positions, sizes)
     if mask is None:
         last = graph.op("Slice", scores, graph.integers(0), sizes.queries, graph.integers(3))
         bias = graph.op("Transpose", last, perm=[1, 0, 2, 3])
@@ -199,6 +199,6 @@ def _attend(
         "",
         bias,
         num_heads=attention.heads,
-        scale=1 / math.sqrt(attention.head_width),
+        scale=1.0,
     )
     return layers.linear(attended, *attention.out)

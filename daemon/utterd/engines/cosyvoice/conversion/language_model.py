@@ -1,6 +1,5 @@
 """The speech language model as one graph for the prompt and for every step after it."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -81,10 +80,11 @@ def _attend(
     """One layer's attention; the operator scores q + u with the keys and takes the rest as bias."""
     positions, mask = seen
     width = attention.heads * attention.head_width
+    query, query_bias = attention.content_query
     packed = layers.linear(
         x,
-        np.concatenate([attention.query[0], attention.key[0], attention.value[0]]),
-        np.concatenate([attention.content_query_bias, attention.key[1], attention.value[1]]),
+        np.concatenate([query, attention.key[0], attention.value[0]]),
+        np.concatenate([query_bias, attention.key[1], attention.value[1]]),
     )
     moved = graph.op(
         "Add",
@@ -92,7 +92,7 @@ def _attend(
         graph.constant(attention.position_minus_content),
     )
     split = graph.reshape(moved, -1, attention.heads, attention.head_width)
-    scores = position_scores(graph, split, positions, sizes, attention)
+    scores = position_scores(graph, split, positions, sizes)
     bias = graph.op("Add", graph.op("Transpose", scores, perm=[1, 0, 2, 3]), mask)
     cache = ("B", attention.heads, "C", attention.head_width)
     past = (graph.input(f"past_key_{number}", cache), graph.input(f"past_value_{number}", cache))
@@ -104,7 +104,7 @@ def _attend(
         {
             "num_heads": attention.heads,
             "kv_num_heads": attention.heads,
-            "scale": 1 / math.sqrt(attention.head_width),
+            "scale": 1.0,
         },
     )
     for name in present:

@@ -39,14 +39,22 @@ class RelativeAttention:
         return int(self.content_bias.shape[1])
 
     @property
-    def content_query_bias(self) -> Array:
-        """The bias that makes the projection give q + u."""
-        return self.query[1] + self.content_bias.reshape(-1)
+    def content_query(self) -> tuple[Array, Array]:
+        """The projection to (q + u) / sqrt(d).
+
+        With the scale in it, products with single rows take the kernel that copies no keys.
+        """
+        scale = self._scale
+        return self.query[0] * scale, (self.query[1] + self.content_bias.reshape(-1)) * scale
 
     @property
     def position_minus_content(self) -> Array:
-        """What turns q + u into q + v: v - u."""
-        return (self.position_bias - self.content_bias).reshape(-1)
+        """What turns (q + u) / sqrt(d) into (q + v) / sqrt(d)."""
+        return np.asarray((self.position_bias - self.content_bias).reshape(-1) * self._scale)
+
+    @property
+    def _scale(self) -> np.float32:
+        return np.float32(1 / math.sqrt(self.head_width))
 
 
 def take_attention(weights: Weights, prefix: str, width: int) -> RelativeAttention:
@@ -82,17 +90,14 @@ def position_table(attention: RelativeAttention, first: int, last: int) -> Array
     return (encoding @ attention.position.T).reshape(-1, attention.heads, attention.head_width)
 
 
-def position_scores(
-    graph: Graph, queries: str, positions: str, sizes: "ScoreSizes", attention: RelativeAttention
-) -> str:
+def position_scores(graph: Graph, queries: str, positions: str, sizes: "ScoreSizes") -> str:
     """(q_i + v) P(i - j) / sqrt(d) for all i and j.
 
     Args:
         graph: gets the nodes.
-        queries: q + v, (batch * queries, heads, head width).
+        queries: (q + v) / sqrt(d), (batch * queries, heads, head width).
         positions: rows of the table in descending order, (row width, heads, head width).
         sizes: the shapes, as nodes.
-        attention: gives the head width.
 
     Returns:
         (heads, batch, queries, row width). Its first `keys` columns count; right of a causal
@@ -105,7 +110,6 @@ def position_scores(
         transBatchA=1,
         transBatchB=1,
         transB=1,
-        alpha=1 / math.sqrt(attention.head_width),
     )
     # Row i starts at distance first - i: one padded column makes every row one longer, so that
     # reading it with rows of the old width moves each row one further than the one before.

@@ -3,6 +3,7 @@
 Source: HiFTNet, arXiv 2309.09493; its activation is Snake, arXiv 2006.08195.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,11 @@ import numpy as np
 
 from utterd.engines.cosyvoice.conversion.encoder import take_pair
 from utterd.engines.cosyvoice.conversion.graph import Graph
+from utterd.engines.cosyvoice.conversion.static_quantization import (
+    ConvolutionRange,
+    observed_ranges,
+    quantized_convolution,
+)
 from utterd.engines.cosyvoice.conversion.weights import Array, Weights
 
 _ALPHA_FLOOR = 1e-9
@@ -57,18 +63,48 @@ def write_f0_predictor(weights: Weights, path: Path) -> int:
 
 
 class HiftWriter:
-    """Adds the generator's blocks to a graph in (batch, channels, time)."""
+    """Adds the generator's blocks to a graph in (batch, channels, time).
 
-    def __init__(self, weights: Weights, shape: HiftShape) -> None:
+    Args:
+        weights: of `hift.pt`.
+        shape: of the generator.
+        ranges: of the residual blocks' convolutions by their names; with them, these convolutions
+            are int8.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        shape: HiftShape,
+        ranges: Mapping[str, ConvolutionRange] | None = None,
+    ) -> None:
         self._weights = weights
         self._shape = shape
+        self._ranges = ranges
         self._graph = Graph("hift")
+        self._convolved: dict[str, tuple[str, str]] = {}
 
     def write(self, path: Path) -> None:
         """Write the graph: mel (1, mel bins, T), source (1, n_fft + 2, F) to spectrum.
 
-        The spectrum is (1, n_fft + 2, F): log magnitudes, then sines of phases before `sin`.
+        The spectrum is (1, n_fft + 2, F): log magnitudes, then what the phases are sines of.
         """
+        self._add_generator()
+        self._graph.save(path)
+
+    def write_observer(self, path: Path) -> tuple[str, ...]:
+        """Write the same graph with one more output, ranges (n, 4).
+
+        Each row has the least and the greatest input, and the least and the greatest output, of
+        one convolution. Returns their names.
+        """
+        self._add_generator()
+        rows = observed_ranges(self._graph, self._convolved.values())
+        self._graph.output("ranges", rows, (len(self._convolved), 4))
+        self._graph.save(path)
+        return tuple(self._convolved)
+
+    def _add_generator(self) -> None:
         graph, shape = self._graph, self._shape
         weight, bias = _take_convolution(self._weights, "conv_pre")
         x = graph.input("mel", (1, weight.shape[1], "T"))
@@ -91,7 +127,6 @@ class HiftWriter:
         x = graph.op("LeakyRelu", x, alpha=_LAST_SLOPE)
         weight, bias = _take_convolution(self._weights, "conv_post")
         graph.output("spectrum", _convolution(graph, x, weight, bias), (1, weight.shape[0], "F"))
-        graph.save(path)
 
     def _upsample(self, x: str, level: int, rate: int) -> str:
         weight = self._weights.take_normed(f"ups.{level}", None, None, None)
@@ -124,12 +159,22 @@ class HiftWriter:
     def _residual(self, prefix: str, x: str, dilations: tuple[int, ...]) -> str:
         for number, dilation in enumerate(dilations):
             hidden = self._snake(f"{prefix}.activations1.{number}", x)
-            weight, bias = _take_convolution(self._weights, f"{prefix}.convs1.{number}")
-            hidden = _convolution(self._graph, hidden, weight, bias, dilation)
+            hidden = self._inner_convolution(f"{prefix}.convs1.{number}", hidden, dilation)
             hidden = self._snake(f"{prefix}.activations2.{number}", hidden)
-            weight, bias = _take_convolution(self._weights, f"{prefix}.convs2.{number}")
-            x = self._graph.op("Add", x, _convolution(self._graph, hidden, weight, bias))
+            hidden = self._inner_convolution(f"{prefix}.convs2.{number}", hidden, 1)
+            x = self._graph.op("Add", x, hidden)
         return x
+
+    def _inner_convolution(self, prefix: str, x: str, dilation: int) -> str:
+        """A convolution of a residual block: nearly all of the generator's work."""
+        weight, bias = _take_convolution(self._weights, prefix)
+        if self._ranges is not None:
+            return quantized_convolution(
+                self._graph, x, weight, bias, self._ranges[prefix], dilation
+            )
+        y = _convolution(self._graph, x, weight, bias, dilation)
+        self._convolved[prefix] = (x, y)
+        return y
 
     def _snake(self, prefix: str, x: str) -> str:
         """`x + sin(alpha x)^2 / alpha`."""

@@ -99,8 +99,8 @@ class Weights:
 
 
 @contextmanager
-def open_weights(path: Path) -> Iterator[Weights]:
-    """The tensors of a state dict; at the end, all must have been taken.
+def open_weights(path: Path, *, partly: bool = False) -> Iterator[Weights]:
+    """The tensors of a state dict; at the end, all must have been taken unless `partly` is set.
 
     Raises:
         ConfigurationError: the file can't be read, or holds something else.
@@ -120,4 +120,5 @@ def open_weights(path: Path) -> Iterator[Weights]:
         tensors[name] = tensor
     weights = Weights(path, tensors)
     yield weights
-    weights.refuse_leftovers()
+    if not partly:
+        weights.refuse_leftovers()
