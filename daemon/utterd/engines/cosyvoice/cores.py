@@ -2,13 +2,17 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 from utterd.engines.protocol import CancelToken
 
 # A token tells nobody that it is cancelled, so it has to be asked.
 _CANCEL_CHECK_INTERVAL_S = 0.05
+
+Result = TypeVar("Result")
 
 
 class Cores:
@@ -27,6 +31,7 @@ class Cores:
         self._is_decoding = False
         self._working = 0
         self._line: deque[object] = deque()
+        self._helpers = ThreadPoolExecutor(count, thread_name_prefix="beside")
 
     def set_decoding(self, is_decoding: bool) -> None:  # noqa: FBT001 - it is all that is said
         """Tell whether the language model has work."""
@@ -44,6 +49,38 @@ class Cores:
         self._take(cancel)
         try:
             yield
+        finally:
+            with self._changed:
+                self._working -= 1
+                self._changed.notify_all()
+
+    def both(
+        self, first: Callable[[], Result], second: Callable[[], Result]
+    ) -> tuple[Result, Result]:
+        """Run two things, side by side where a core is free, for a thread that has one already."""
+        if not self._take_free():
+            return first(), second()
+        beside = self._helpers.submit(self._give_back_after, second)
+        try:
+            return first(), beside.result()
+        finally:
+            # Also when the first fails: it may work on what the second reads.
+            beside.exception()
+
+    def close(self) -> None:
+        """End the helping threads."""
+        self._helpers.shutdown()
+
+    def _take_free(self) -> bool:
+        """Take a core that nobody waits for."""
+        with self._changed:
+            is_free = not self._line and self._working < self._allowed()
+            self._working += is_free
+            return is_free
+
+    def _give_back_after(self, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
         finally:
             with self._changed:
                 self._working -= 1

@@ -90,36 +90,44 @@ class CosyVoiceEngine:
                 voices=[*self._voices],
             )
         random = _Randomness.of(utterance.seed)
-        decoded = self._decode(utterance.text, voice, random.tokens, cancel)
+        ids = self._tokenizer.encode(utterance.text)
+        limits = self.token_limits(ids.size)
+        decoded = self._decode(ids, limits, voice, random.tokens, cancel)
         with self._cores.one(cancel):
             pcm = self._sound(decoded.tokens, voice, utterance.speed, random, cancel)
         return Take(pcm, decoded.faults)
+
+    def token_limits(self, text_tokens: int) -> tuple[int, int]:
+        """The least and the most speech tokens that so many text tokens may become."""
+        return MIN_TOKENS_A_TEXT_TOKEN * text_tokens, MAX_TOKENS_A_TEXT_TOKEN * text_tokens
 
     def warm_up(self) -> None:
         """Speak a little, so that the first job does not wait for memory and code to be touched."""
         for text in _WARM_UP_TEXTS:
             voice = next(iter(self._voices.values()))
             random, cancel = _Randomness.of(0), CancelToken()
-            decoded = self._decode(text, voice, random.tokens, cancel, max_tokens=_WARM_UP_TOKENS)
+            ids = self._tokenizer.encode(text)
+            limits = (_WARM_UP_TOKENS, _WARM_UP_TOKENS)
+            decoded = self._decode(ids, limits, voice, random.tokens, cancel)
             self._sound(decoded.tokens, voice, 1.0, random, cancel)
 
     def close(self) -> None:
-        """End the decoding thread."""
+        """End the threads."""
         self._decoder.close()
+        self._cores.close()
 
     def _decode(
         self,
-        text: str,
+        ids: NDArray[np.int64],
+        limits: tuple[int, int],
         voice: VoicePrompt,
         generator: np.random.Generator,
         cancel: CancelToken,
-        max_tokens: int | None = None,
     ) -> Decoded:
-        ids = self._tokenizer.encode(text)
+        min_tokens, max_tokens = limits
         encoding = self._encoder.encode(np.concatenate([voice.text_tokens, ids]))
         prompt = self._model.prompt(encoding, voice.speaker, voice.speech_tokens)
         room = self._capacity - len(prompt)
-        min_tokens = MIN_TOKENS_A_TEXT_TOKEN * ids.size
         if room < min_tokens:
             raise EngineFailedError(
                 f"a segment of {ids.size} text tokens leaves no room for its speech: raise"
@@ -132,8 +140,7 @@ class CosyVoiceEngine:
             min_tokens=min_tokens,
             generator=generator,
         )
-        limit = max_tokens or MAX_TOKENS_A_TEXT_TOKEN * ids.size
-        return self._decoder.decode(Request(prompt, sampler, min(limit, room), cancel))
+        return self._decoder.decode(Request(prompt, sampler, min(max_tokens, room), cancel))
 
     def _sound(
         self,
@@ -151,6 +158,7 @@ class CosyVoiceEngine:
             noise,
             steps=self._euler_steps,
             should_stop=cancel.raise_if_cancelled,
+            pair=self._cores.both,
             prompt_tokens=voice.speech_tokens,
             prompt_mel=voice.mel,
         )

@@ -7,6 +7,7 @@ import pytest
 
 from utterd.engines.cosyvoice.cores import Cores
 from utterd.engines.protocol import CancelledByCallerError, CancelToken
+from utterd.errors import EngineFailedError
 
 PATIENCE_S = 10.0
 
@@ -77,3 +78,38 @@ def test_a_cancelled_wait_ends():
                 waiting.result(PATIENCE_S)
         with cores.one(CancelToken()):
             pass
+
+
+def test_a_free_core_takes_the_second_of_two():
+    """Each waits for the other, so they can only end side by side."""
+    cores, barrier = Cores(2), threading.Barrier(2)
+    with cores.one(CancelToken()):
+        assert cores.both(
+            lambda: barrier.wait(PATIENCE_S) >= 0, lambda: barrier.wait(PATIENCE_S) >= 0
+        ) == (True, True)
+    assert most_at_once(cores, 2) == 2
+    cores.close()
+
+
+def test_without_a_free_core_one_follows_the_other():
+    """While the language model works on the second core, nothing is begun beside it."""
+    cores, order = Cores(2), []
+    cores.set_decoding(True)
+    with cores.one(CancelToken()):
+        cores.both(lambda: order.append("first"), lambda: order.append("second"))
+    assert order == ["first", "second"]
+    cores.close()
+
+
+def test_a_failure_beside_is_raised():
+    """Neither half's error is lost, and the core is free again."""
+    cores = Cores(2)
+
+    def fail() -> None:
+        raise EngineFailedError("half of it failed")
+
+    for first, second in ((fail, int), (int, fail)):
+        with cores.one(CancelToken()), pytest.raises(EngineFailedError):
+            cores.both(first, second)
+    assert most_at_once(cores, 2) == 2
+    cores.close()

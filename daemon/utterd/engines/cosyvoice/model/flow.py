@@ -4,6 +4,8 @@ Source: Mehta et al. 2023, arXiv 2309.03199 (Matcha-TTS), as CosyVoice uses it.
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,15 @@ from utterd.errors import EngineFailedError
 # The original stretches the first and last 20 tokens of a segment apart from the rest, so that
 # streamed pieces can overlap there; what it learned to hear follows that.
 _EDGE_TOKENS = 20
+
+Half = Callable[[], NDArray[np.float32]]
+Pair = Callable[[Half, Half], tuple[NDArray[np.float32], NDArray[np.float32]]]
+"""Runs two computations, one after the other or side by side, and returns both results."""
+
+
+def in_turn(first: Half, second: Half) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Run one after the other."""
+    return first(), second()
 
 
 class Flow:
@@ -47,6 +58,7 @@ class Flow:
         *,
         steps: int = 10,
         should_stop: Callable[[], None] = lambda: None,
+        pair: Pair = in_turn,
         prompt_tokens: NDArray[np.int64] | None = None,
         prompt_mel: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
@@ -58,6 +70,8 @@ class Flow:
             noise: standard normal, shape (prompt frames + mel_length(T), mel bins).
             steps: of the Euler solver.
             should_stop: called before every step; raises to give up.
+            pair: runs the two halves of the guidance. They are never one batch: in int8 they would
+                share a scale, and a core that is free can take one of them.
             prompt_tokens: of a zero-shot voice's recording.
             prompt_mel: of the same, shape (frames, mel bins).
 
@@ -73,7 +87,7 @@ class Flow:
         mu = self._mu(np.concatenate([prompt_tokens, tokens]), len(prompt_tokens), len(prompt_mel))
         condition = np.zeros_like(mu)
         condition[: len(prompt_mel)] = prompt_mel
-        x = self._solve(mu, condition, self._project(speaker), noise, steps, should_stop)
+        x = self._solve(mu, condition, self._project(speaker), noise, steps, should_stop, pair)
         return x[len(prompt_mel) :]
 
     def _mu(
@@ -124,21 +138,25 @@ class Flow:
         noise: NDArray[np.float32],
         steps: int,
         should_stop: Callable[[], None],
+        pair: Pair,
     ) -> NDArray[np.float32]:
         """Euler from noise to mel along the guided velocity, on the cosine schedule."""
         times = (1 - np.cos(np.linspace(0, 1, steps + 1) * (np.pi / 2))).astype(np.float32)
         features: NDArray[np.float32] = run(self._time, {"t": times[:-1]})[0]
-        guided = {
-            "mu": np.stack([mu, np.zeros_like(mu)]),
-            "condition": np.stack([condition, np.zeros_like(condition)]),
-            "speaker": np.stack([speaker, np.zeros_like(speaker)]),
-        }
+        guided = {"mu": mu[None], "condition": condition[None], "speaker": speaker[None]}
+        unguided = {name: np.zeros_like(value) for name, value in guided.items()}
         rate = np.float32(self._dims.guidance_rate)
         x = noise
         for step in range(steps):
             should_stop()
-            inputs = {"x": np.stack([x, x]), "features": features[step : step + 1], **guided}
-            conditional, unconditional = run(self._estimator, inputs)[0]
+            state = {"x": x[None], "features": features[step : step + 1]}
+            conditional, unconditional = pair(
+                partial(self._estimate, state | guided), partial(self._estimate, state | unguided)
+            )
             velocity = (1 + rate) * conditional - rate * unconditional
             x = x + (times[step + 1] - times[step]) * velocity
         return x
+
+    def _estimate(self, inputs: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+        velocity: NDArray[np.float32] = run(self._estimator, inputs)[0][0]
+        return velocity
