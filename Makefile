@@ -9,10 +9,10 @@ INSTALLED := .venv/.installed-by-$(subst /,-,$(PYTHON))
 .DEFAULT_GOAL := help
 # Set-up steps may both call apt-get.
 .NOTPARALLEL:
-.PHONY: help setup rabbitmq demo test lint format bench chaos soak clean
+.PHONY: help setup rabbitmq demo test lint format bench bench-cosyvoice chaos soak clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 18
 
 demo: setup ## speak two sentences through a private RabbitMQ and S3 server
 	@$(VENV)/python -m utterd demo
@@ -31,6 +31,9 @@ format: setup ## let ruff fix and format the code
 
 bench: setup ## measure; writes docs/performance.md
 	$(VENV)/python tests/bench/run.py
+
+bench-cosyvoice: setup ## measure CosyVoice at full size on random weights; takes some minutes
+	PYTHONPATH=tests $(VENV)/python tests/bench/cosyvoice.py
 
 chaos: CHAOS_SEED ?= $(shell date +%s)
 chaos: setup ## 500 jobs through a random schedule of faults (CHAOS_SEED=... repeats one)

@@ -1,8 +1,11 @@
 """What a measurement found, and the document that all of them make."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from textwrap import fill
+
+_WHOLE_LINES = re.MULTILINE | re.DOTALL
 
 INTRODUCTION = """\
 # Performance
@@ -72,12 +75,15 @@ class Section:
         )
 
 
-def document(machine: Iterable[str], sections: Iterable[Section], *, duration_s: float) -> str:
+def document(
+    machine: Iterable[str], sections: Iterable[Section], *, kept: str, duration_s: float
+) -> str:
     """The whole of `docs/performance.md`.
 
     Args:
         machine: facts about where it ran, one a line.
         sections: in the order of reading.
+        kept: a section that another command has made, as Markdown.
         duration_s: of the whole run.
     """
     return (
@@ -87,6 +93,7 @@ def document(machine: Iterable[str], sections: Iterable[Section], *, duration_s:
                 *(f"- {fact}" for fact in machine),
                 "",
                 *(section.markdown() for section in sections),
+                *([kept] if kept else []),
                 "## Repeat it",
                 "",
                 _wrapped(REPEAT.format(duration_s=duration_s)),
@@ -94,6 +101,21 @@ def document(machine: Iterable[str], sections: Iterable[Section], *, duration_s:
         ).rstrip()
         + "\n"
     )
+
+
+def section_in(document: str, title: str) -> str:
+    """A section of a document, with its heading; empty where there is none."""
+    found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", document, _WHOLE_LINES)
+    return found.group() if found else ""
+
+
+def replace_section(document: str, section: Section) -> str:
+    """A document with this section in place of the one of its title, or before the last one."""
+    old, new = section_in(document, section.title), section.markdown() + "\n"
+    if old:
+        return document.replace(old, new)
+    head, last, tail = document.rpartition("\n## ")
+    return f"{head}\n{new.rstrip()}\n{last}{tail}"
 
 
 def _wrapped(text: str) -> str:

@@ -17,7 +17,7 @@ from encoding import measure_encoding
 from machine import machine_facts
 from overhead import measure_overhead
 from pydantic import SecretStr
-from report import Section, document
+from report import Section, document, section_in
 from startup import measure_startup
 from throughput import measure_throughput
 
@@ -51,7 +51,13 @@ async def measure(sandbox: Sandbox) -> None:
             add(await measure_throughput(connection, broker, daemon))
         add(await measure_startup(connection, broker, environment))
     add(measure_encoding())
-    text = document(facts, sections, duration_s=time.perf_counter() - started_s)
+    kept = section_in(DOCUMENT.read_text(encoding="utf-8"), "CosyVoice").rstrip()
+    text = document(
+        facts,
+        sections,
+        kept=f"{kept}\n" if kept else "",
+        duration_s=time.perf_counter() - started_s,
+    )
     DOCUMENT.parent.mkdir(exist_ok=True)
     DOCUMENT.write_text(text, encoding="utf-8")
     sys.stdout.write(f"\nwrote {DOCUMENT.name}\n")

@@ -1,0 +1,150 @@
+"""Measure CosyVoice at full size on random weights, and write its part of `docs/performance.md`.
+
+PYTHONPATH=tests python tests/bench/cosyvoice.py [BUNDLE]
+
+Without a bundle, one is made, which takes some minutes and 4 GB of disk.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from limits import MachineLimits, floor, probe_machine
+from report import Row, Section, replace_section
+from run import DOCUMENT
+
+from support.cosyvoice import Dims, write_checkpoint
+from utterd.engines.cosyvoice.bundle import open_bundle
+from utterd.engines.cosyvoice.conversion.convert import convert
+from utterd.engines.cosyvoice.manifest import Manifest, Precision
+from utterd.ops.cpu import usable_cores
+
+TITLE = "CosyVoice"
+METHOD = """\
+`make bench-cosyvoice` makes a checkpoint of the release's shapes with random weights, converts it
+to int8 and speaks segments of 200 speech tokens, 4 s, in processes of their own: a figure's cost
+does not depend on the weights. One stream speaks a segment after the other; of eight streams, each
+begins its next segment when it has one finished. Figures are wall seconds for each second of
+audio. The floor is what this machine could do at best, from two probes in the same run: all
+products of the estimator and of HiFT at the rate of its fastest product of int8 matrices, and the
+language model's weights read from memory once a step.
+
+This run: {cores:g} cores, {products:.0f} billion int8 products and {bytes:.1f} GB read a second,
+load average {load:.1f}, {processor:.2f} seconds of processor time for each second of eight streams'
+audio."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one process found."""
+
+    load_s: float
+    warm_s: float
+    audio_s: float
+    wall_s: float
+    processor_s: float
+    resident_bytes: int
+
+    @property
+    def real_time_factor(self) -> float:
+        return self.wall_s / self.audio_s
+
+
+def measure(bundle: Path, *, streams: int, euler_steps: int, rounds: int) -> Measured:
+    script = Path(__file__).with_name("cosyvoice_streams.py")
+    arguments = map(str, (script, bundle, streams, euler_steps, rounds))
+    done = subprocess.run(  # noqa: S603 - our own script
+        [sys.executable, *arguments], check=True, stdout=subprocess.PIPE, text=True
+    )
+    return Measured(**json.loads(done.stdout))
+
+
+def make_bundle(directory: Path) -> Path:
+    """A bundle of the release's shapes, with random weights."""
+    sys.stdout.write("making a checkpoint and a bundle of full size\n")
+    checkpoint = write_checkpoint(directory / "checkpoint", Dims())
+    out = directory / "bundle"
+    convert(
+        checkpoint,
+        out,
+        precision=Precision.INT8,
+        report=lambda step: sys.stdout.write(f"  {step}\n") and None,
+    )
+    return out
+
+
+def section(bundle: Path) -> Section:
+    """Make every measurement."""
+    load_average = os.getloadavg()[0]
+    manifest, limits = open_bundle(bundle).manifest, probe_machine()
+    one = measure(bundle, streams=1, euler_steps=10, rounds=3)
+    eight = measure(bundle, streams=8, euler_steps=10, rounds=3)
+    fast = measure(bundle, streams=8, euler_steps=5, rounds=3)
+    return Section(
+        title=TITLE,
+        method=METHOD.format(
+            cores=usable_cores(),
+            products=limits.products_a_second / 1e9,
+            bytes=limits.bytes_a_second / 1e9,
+            load=load_average,
+            processor=eight.processor_s / eight.audio_s,
+        ),
+        rows=(
+            _speed("one stream, 10 Euler steps", one, 1.25, limits, manifest, rows=1),
+            _speed("eight streams, 10 Euler steps", eight, 0.62, limits, manifest, rows=8),
+            _speed(
+                "eight streams, 5 Euler steps", fast, 0.40, limits, manifest, rows=8, euler_steps=5
+            ),
+            Row(
+                name=f"load with the files in the page cache; {one.warm_s:.2f} s with warm-up",
+                figure=f"{one.load_s:.2f} s",
+                target="≤ 1.5 s",
+                is_met=one.load_s <= 1.5,
+            ),
+            Row(
+                name="resident memory after eight streams",
+                figure=f"{eight.resident_bytes / 1e9:.2f} GB",
+                target="≤ 1.3 GB",
+                is_met=eight.resident_bytes <= 1.3e9,
+            ),
+        ),
+    )
+
+
+def _speed(
+    name: str,
+    measured: Measured,
+    target: float,
+    limits: MachineLimits,
+    manifest: Manifest,
+    *,
+    rows: int,
+    euler_steps: int = 10,
+) -> Row:
+    lowest = floor(limits, manifest, rows=rows, euler_steps=euler_steps)
+    factor = measured.real_time_factor
+    return Row(
+        name=f"{name}: real-time factor",
+        figure=f"{factor:.2f}",
+        baseline=f"{lowest:.2f} floor",
+        ratio=factor / lowest,
+        target=f"≤ {target:g}",
+        is_met=factor <= target,
+    )
+
+
+def main(bundle: str | None = None) -> None:
+    with TemporaryDirectory() as directory:
+        found = section(Path(bundle) if bundle else make_bundle(Path(directory)))
+    for row in found.rows:
+        sys.stdout.write(f"  {'  '.join(filter(None, row.cells()))}\n")
+    text = DOCUMENT.read_text(encoding="utf-8")
+    DOCUMENT.write_text(replace_section(text, found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
