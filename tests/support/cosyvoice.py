@@ -194,6 +194,9 @@ def _random_tensor(
     name: str, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.float32]:
     noise = random.standard_normal(shape, dtype=np.float32)
+    if name.startswith("conv_post") and name.endswith("original0"):
+        # Log magnitudes of which the exponential neither vanishes nor is clipped.
+        return 0.3 + noise / 100
     if name.endswith(("alpha", "original0")) or (len(shape) == 1 and name.endswith(".weight")):
         return 1 + noise / 10
     if name == "f0_predictor.classifier.bias":

@@ -54,10 +54,12 @@ class LanguageModelDims(EncoderDims):
 
     Attributes:
         speech_tokens: how many speech tokens there are; the end-of-speech id is this number.
+        cache_bits: of a number in the cache of keys and values.
         sampling: how the next one is drawn.
     """
 
     speech_tokens: int
+    cache_bits: Literal[8, 32]
     sampling: Sampling
 
 

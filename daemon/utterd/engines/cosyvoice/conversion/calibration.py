@@ -60,9 +60,14 @@ class Recording:
     waveform: NDArray[np.float32]
 
 
-def record(bundle: Bundle) -> list[Recording]:
-    """Speak every sentence, each with another voice. The same bundle gives the same."""
-    spoken = _spoken(bundle)
+def record(bundle: Bundle) -> tuple[list[Recording], NDArray[np.float32]]:
+    """Speak every sentence, each with another voice. The same bundle gives the same.
+
+    Returns:
+        The recordings, and the largest magnitudes of the language model's keys and values in them,
+        (layers, 2, heads, head width).
+    """
+    spoken, peaks = _spoken(bundle)
     flow, vocoder = Flow(bundle), Vocoder(bundle)
     recordings = []
     for number, (text, speaker, tokens, logits) in enumerate(spoken):
@@ -74,7 +79,7 @@ def record(bundle: Bundle) -> list[Recording]:
         source = vocoder.source(vocoder.f0(mel), drawn.phase, drawn.noise)
         waveform = vocoder.waveform(mel, source)
         recordings.append(Recording(text, speaker, tokens, logits, noise, mel, source, waveform))
-    return recordings
+    return recordings, peaks
 
 
 def observe(
@@ -119,8 +124,10 @@ def judge(bundle: Bundle, recordings: list[Recording]) -> Quality:
 _Spoken = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]
 
 
-def _spoken(bundle: Bundle) -> list[_Spoken]:
+def _spoken(bundle: Bundle) -> tuple[list[_Spoken], NDArray[np.float32]]:
     """Draw speech tokens for every sentence from the likeliest ones, the end left out."""
+    dims = bundle.manifest.language_model
+    peaks = np.full((dims.layers, 2, dims.heads, dims.head_width), 1e-6, np.float32)
     encoder, model = TextEncoder(bundle), SpeechLM(bundle)
     voices = list(bundle.voices.values())
     spoken = []
@@ -137,7 +144,11 @@ def _spoken(bundle: Bundle) -> list[_Spoken]:
             logits.append(model.step(cache, [0], np.array(tokens[-1:]))[0])
             tokens.append(_draw(logits[-1], random))
         spoken.append((text, speaker, np.array(tokens, np.int64), np.stack(logits)))
-    return spoken
+        for layer in range(dims.layers):
+            for kind, memory in enumerate((cache.keys(layer), cache.values(layer))):
+                magnitudes = np.abs(memory[0, :, : cache.clock]).max(axis=1)
+                peaks[layer, kind] = np.maximum(peaks[layer, kind], magnitudes)
+    return spoken, peaks
 
 
 def _draw(logits: NDArray[np.float32], random: np.random.Generator) -> int:

@@ -20,7 +20,7 @@ from utterd.engines.cosyvoice.conversion.encoder import (
     write_text_encoder,
 )
 from utterd.engines.cosyvoice.conversion.estimator import EstimatorWriter
-from utterd.engines.cosyvoice.conversion.language_model import input_rows, write_language_model
+from utterd.engines.cosyvoice.conversion.language_model import LanguageModelWriter, input_rows
 from utterd.engines.cosyvoice.conversion.layers import LinearMaths
 from utterd.engines.cosyvoice.conversion.length_regulator import write_length_regulator
 from utterd.engines.cosyvoice.conversion.settings import CheckpointSettings
@@ -55,10 +55,13 @@ class LanguageModelPart:
 
 
 def write_llm(
-    checkpoint: Path, settings: CheckpointSettings, precision: Precision, out: Path
+    checkpoint: Path, settings: CheckpointSettings, cache_peaks: Array | None, out: Path
 ) -> LanguageModelPart:
-    """`llm.pt`: text encoder, language model, and the tables that feed them."""
-    int8 = precision is Precision.INT8
+    """`llm.pt`: text encoder, language model, and the tables that feed them.
+
+    With the peaks of keys and values, all of it is int8.
+    """
+    maths = LinearMaths.FLOAT32 if cache_peaks is None else LinearMaths.INT8_BY_ROW
     with open_weights(checkpoint / "llm.pt") as weights:
         text = take_encoder(weights, "text_encoder", ("norm_mha", "norm_ff"))
         model = take_encoder(weights, "llm", ("norm1", "norm2"))
@@ -68,15 +71,10 @@ def write_llm(
         write_text_encoder(
             text,
             TextEncoderHead(affine, model),
-            LinearMaths.INT8_BY_ROW if int8 else LinearMaths.FLOAT32,
+            maths,
             out / "text_encoder.onnx",
         )
-        write_language_model(
-            model,
-            decoder,
-            LinearMaths.INT8_BY_ROW if int8 else LinearMaths.FLOAT32,
-            out / "language_model.onnx",
-        )
+        LanguageModelWriter(model, decoder, cache_peaks).write(out / "language_model.onnx")
         embedding = weights.take("text_embedding.weight", None, text.embed[0].shape[1])
         speech = weights.take("speech_embedding.weight", len(decoder[1]) - 1, width)
         speaker = take_pair(weights, "spk_embed_affine_layer", width, None)
@@ -105,6 +103,7 @@ def write_llm(
         language_model=LanguageModelDims(
             **model.dims(_SPEECH_POSITIONS).model_dump(),
             speech_tokens=len(speech),
+            cache_bits=32 if cache_peaks is None else 8,
             sampling=Sampling(
                 top_p=sampling.top_p,
                 top_k=sampling.top_k,

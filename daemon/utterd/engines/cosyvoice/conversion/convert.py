@@ -23,7 +23,7 @@ from utterd.engines.cosyvoice.conversion.checkpoint import (
 from utterd.engines.cosyvoice.conversion.settings import CheckpointSettings, read_settings
 from utterd.engines.cosyvoice.conversion.static_quantization import ConvolutionRange, merge_ranges
 from utterd.engines.cosyvoice.conversion.vocoder import HiftWriter
-from utterd.engines.cosyvoice.conversion.weights import open_weights
+from utterd.engines.cosyvoice.conversion.weights import Array, open_weights
 from utterd.engines.cosyvoice.manifest import (
     DEFAULT_LIMITS,
     FORMAT_VERSION,
@@ -100,7 +100,7 @@ def convert(
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as made_in:
         scratch = Path(made_in)
-        bundle = _write(source, Precision.FLOAT32, None, scratch / Precision.FLOAT32)
+        bundle = _write(source, None, scratch / Precision.FLOAT32)
         if precision is Precision.INT8:
             bundle = _quantize(source, bundle, scratch, limits)
         bundle.directory.rename(out)
@@ -118,14 +118,22 @@ class _Source:
     report: Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Measured:
+    """What int8 must know of the float32 bundle's insides."""
+
+    cache_peaks: Array
+    vocoder: Mapping[str, ConvolutionRange]
+
+
 def _quantize(source: _Source, exact: Bundle, scratch: Path, limits: Quality) -> Bundle:
     """An int8 bundle, calibrated on the float32 one, compared with it, and judged."""
     source.report("a few sentences in float32")
-    recordings = record(exact)
+    recordings, cache_peaks = record(exact)
     source.report("ranges of the vocoder")
     ranges = _measure_ranges(source, exact, recordings, scratch / "observer.onnx")
     shutil.rmtree(exact.directory)
-    bundle = _write(source, Precision.INT8, ranges, scratch / Precision.INT8)
+    bundle = _write(source, _Measured(cache_peaks, ranges), scratch / Precision.INT8)
     source.report("the same sentences in int8")
     quality = judge(bundle, recordings)
     poor = [
@@ -159,19 +167,19 @@ def _measure_ranges(
 
 def _write(
     source: _Source,
-    precision: Precision,
-    ranges: Mapping[str, ConvolutionRange] | None,
+    measured: _Measured | None,
     out: Path,
 ) -> Bundle:
-    """A bundle of one precision, not yet judged."""
+    """A float32 bundle, or with what was measured an int8 one that is not yet judged."""
     out.mkdir()
+    precision = Precision.FLOAT32 if measured is None else Precision.INT8
     checkpoint, settings = source.checkpoint, source.settings
     source.report(f"language model in {precision}")
-    llm = write_llm(checkpoint, settings, precision, out)
+    llm = write_llm(checkpoint, settings, None if measured is None else measured.cache_peaks, out)
     source.report(f"flow in {precision}")
     flow = write_flow(checkpoint, settings, precision, out)
     source.report(f"vocoder in {precision}")
-    vocoder = write_hift(checkpoint, settings, ranges, out)
+    vocoder = write_hift(checkpoint, settings, None if measured is None else measured.vocoder, out)
     voices = write_voices(checkpoint, llm.speaker_width, out)
     for name in _ASSETS:
         with as_file(files("utterd.engines.cosyvoice").joinpath("assets", name)) as path:

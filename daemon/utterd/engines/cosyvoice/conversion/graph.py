@@ -43,11 +43,9 @@ class Graph:
         self._nodes.append(helper.make_node("Identity", [value], [name]))
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
 
-    def output_of(self, node_output: str, shape: Shape) -> None:
+    def output_of(self, node_output: str, shape: Shape, elements: int = TensorProto.FLOAT) -> None:
         """Make a node's output, under its own name, one of the graph."""
-        self._outputs.append(
-            helper.make_tensor_value_info(node_output, TensorProto.FLOAT, list(shape))
-        )
+        self._outputs.append(helper.make_tensor_value_info(node_output, elements, list(shape)))
 
     def constant(self, value: NDArray[Any], hint: str = "constant") -> str:
         """An initializer; small equal ones are shared."""

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from utterd.errors import EngineFailedError
 
+CacheNumber = np.float32 | np.int8
+
 # Columns that no sequence uses any more cost every step some time, and moving the others costs
 # some once.
 _SLACK = 128
@@ -26,17 +28,25 @@ class KeyValueCache:
         heads: attention heads.
         capacity: the longest sequence, prompt and generated tokens together.
         head_width: channels of a head.
+        dtype: of keys and values.
 
     Attributes:
         clock: how many positions the longest sequence may fill so far.
     """
 
     def __init__(
-        self, *, layers: int, rows: int, heads: int, capacity: int, head_width: int
+        self,
+        *,
+        layers: int,
+        rows: int,
+        heads: int,
+        capacity: int,
+        head_width: int,
+        dtype: type[CacheNumber] = np.float32,
     ) -> None:
         # Padding is read and then masked, so it must be finite. Zeroed pages that no sequence has
         # reached take no memory.
-        self._memory = np.zeros((layers, 2, rows, heads, capacity, head_width), np.float32)
+        self._memory = np.zeros((layers, 2, rows, heads, capacity, head_width), dtype)
         self._rows: list[int] = []
         self._starts: list[int] = []
         self.clock = 0
@@ -55,15 +65,15 @@ class KeyValueCache:
     def capacity(self) -> int:
         return self._memory.shape[4]
 
-    def keys(self, layer: int) -> NDArray[np.float32]:
+    def keys(self, layer: int) -> NDArray[CacheNumber]:
         """Of the rows in use: (rows, heads, capacity, head width), contiguous."""
         return self._memory[layer, 0, : len(self._rows)]
 
-    def values(self, layer: int) -> NDArray[np.float32]:
+    def values(self, layer: int) -> NDArray[CacheNumber]:
         """As `keys`."""
         return self._memory[layer, 1, : len(self._rows)]
 
-    def join(self, row: int, keys_values: Sequence[NDArray[np.float32]]) -> None:
+    def join(self, row: int, keys_values: Sequence[NDArray[CacheNumber]]) -> None:
         """Add a sequence so that it ends at the clock.
 
         Args:

@@ -1,6 +1,7 @@
 """The speech language model: rows of input to logits, for several sequences at once."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -25,6 +26,7 @@ class SpeechLM:
     def __init__(self, bundle: Bundle) -> None:
         self._session = open_session(bundle.graph("language_model"))
         self._dims = bundle.manifest.language_model
+        self._cache_dtype = np.int8 if self._dims.cache_bits == 8 else np.float32  # noqa: PLR2004 - as the manifest has it
         self._positions = bundle.table("language_model_positions")
         self._speech = bundle.table("speech_rows")
         self._special = np.array(bundle.table("special_rows"))
@@ -70,6 +72,7 @@ class SpeechLM:
             heads=self._dims.heads,
             capacity=min(capacity, self._dims.positions),
             head_width=self._dims.head_width,
+            dtype=self._cache_dtype,
         )
 
     def join(
@@ -90,8 +93,8 @@ class SpeechLM:
         """
         length = len(prompt)
         cache.check_fits(length)
-        empty = np.empty((1, self._dims.heads, 0, self._dims.head_width), np.float32)
-        inputs = {
+        empty = np.empty((1, self._dims.heads, 0, self._dims.head_width), self._cache_dtype)
+        inputs: dict[str, NDArray[Any]] = {
             "x": prompt[None],
             "mask": np.triu(np.full((length, length), MASKED), k=1)[None, None],
             "last_row": np.array([length - 1], np.int32),

@@ -27,7 +27,7 @@ def open_session(graph: Path) -> onnxruntime.InferenceSession:
     except Exception as error:  # its exceptions share no class but this
         raise ConfigurationError(
             f"{graph} can't be loaded ({type(error).__name__}): convert the bundle again, and check"
-            " that onnxruntime is 1.20 or newer"
+            " that onnxruntime is 1.32 or newer"
         ) from error
 
 
