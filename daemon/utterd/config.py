@@ -179,7 +179,7 @@ class EngineSettings(Section):
     """cosyvoice: steps from noise to a spectrum. Fewer are faster and change the sound."""
     cache_tokens: int = Field(default=2048, ge=256, le=8192)
     """cosyvoice: text and speech tokens of a segment, 50 of which are a second. More memory is
-    taken for more of them, at full size 115 kB a row and token; longer speech is cut."""
+    taken for more of them, at full size in int8 29 kB a row and token; longer speech is cut."""
     workers: int | None = Field(default=None, ge=1)
     """Worker processes; default: one a usable core, and one in all for cosyvoice."""
     threads: int | None = Field(default=None, ge=1)

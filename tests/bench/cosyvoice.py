@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from limits import MachineLimits, floor, probe_machine
+from cosyvoice_probes import Probes, probe
+from cosyvoice_stages import random_bundle
+from limits import floor
 from report import Row, Section, replace_section
 from run import DOCUMENT
 
-from support.cosyvoice import Dims, write_checkpoint
 from utterd.engines.cosyvoice.bundle import open_bundle
-from utterd.engines.cosyvoice.conversion.convert import convert
-from utterd.engines.cosyvoice.manifest import Manifest, Precision
+from utterd.engines.cosyvoice.manifest import Manifest
 from utterd.ops.cpu import usable_cores
 
 TITLE = "CosyVoice"
@@ -30,12 +30,12 @@ to int8 and speaks segments of 200 speech tokens, 4 s, in processes of their own
 does not depend on the weights. One stream speaks a segment after the other; of eight streams, each
 begins its next segment when it has one finished. Figures are wall seconds for each second of
 audio. The floor is what this machine could do at best, from two probes in the same run: all
-products of the estimator and of HiFT at the rate of its fastest product of int8 matrices, and the
-language model's weights read from memory once a step.
+products of the estimator and of HiFT at the rate of a product of int8 matrices, on all cores, and
+the language model's weights read from memory once a step.
 
-This run: {cores:g} cores, {products:.0f} billion int8 products and {bytes:.1f} GB read a second,
-load average {load:.1f}, {processor:.2f} seconds of processor time for each second of eight streams'
-audio."""
+This run: {cores:g} cores, each with {products:.0f} billion int8 products and {bytes:.1f} GB read a
+second, load average {load:.1f}. A second of eight streams' audio took {processor:.2f} seconds of
+processor time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +63,10 @@ def measure(bundle: Path, *, streams: int, euler_steps: int, rounds: int) -> Mea
     return Measured(**json.loads(done.stdout))
 
 
-def make_bundle(directory: Path) -> Path:
-    """A bundle of the release's shapes, with random weights."""
-    sys.stdout.write("making a checkpoint and a bundle of full size\n")
-    checkpoint = write_checkpoint(directory / "checkpoint", Dims())
-    out = directory / "bundle"
-    convert(
-        checkpoint,
-        out,
-        precision=Precision.INT8,
-        report=lambda step: sys.stdout.write(f"  {step}\n") and None,
-    )
-    return out
-
-
 def section(bundle: Path) -> Section:
     """Make every measurement."""
     load_average = os.getloadavg()[0]
-    manifest, limits = open_bundle(bundle).manifest, probe_machine()
+    manifest, probes = open_bundle(bundle).manifest, probe()
     one = measure(bundle, streams=1, euler_steps=10, rounds=3)
     eight = measure(bundle, streams=8, euler_steps=10, rounds=3)
     fast = measure(bundle, streams=8, euler_steps=5, rounds=3)
@@ -88,16 +74,16 @@ def section(bundle: Path) -> Section:
         title=TITLE,
         method=METHOD.format(
             cores=usable_cores(),
-            products=limits.products_a_second / 1e9,
-            bytes=limits.bytes_a_second / 1e9,
+            products=probes.int8_macs_per_s / 1e9,
+            bytes=probes.read_bytes_per_s / 1e9,
             load=load_average,
             processor=eight.processor_s / eight.audio_s,
         ),
         rows=(
-            _speed("one stream, 10 Euler steps", one, 1.25, limits, manifest, rows=1),
-            _speed("eight streams, 10 Euler steps", eight, 0.62, limits, manifest, rows=8),
+            _speed("one stream, 10 Euler steps", one, 1.25, probes, manifest, rows=1),
+            _speed("eight streams, 10 Euler steps", eight, 0.62, probes, manifest, rows=8),
             _speed(
-                "eight streams, 5 Euler steps", fast, 0.40, limits, manifest, rows=8, euler_steps=5
+                "eight streams, 5 Euler steps", fast, 0.40, probes, manifest, rows=8, euler_steps=5
             ),
             Row(
                 name=f"load with the files in the page cache; {one.warm_s:.2f} s with warm-up",
@@ -119,13 +105,13 @@ def _speed(
     name: str,
     measured: Measured,
     target: float,
-    limits: MachineLimits,
+    probes: Probes,
     manifest: Manifest,
     *,
     rows: int,
     euler_steps: int = 10,
 ) -> Row:
-    lowest = floor(limits, manifest, rows=rows, euler_steps=euler_steps)
+    lowest = floor(probes, manifest, rows=rows, euler_steps=euler_steps)
     factor = measured.real_time_factor
     return Row(
         name=f"{name}: real-time factor",
@@ -139,7 +125,7 @@ def _speed(
 
 def main(bundle: str | None = None) -> None:
     with TemporaryDirectory() as directory:
-        found = section(Path(bundle) if bundle else make_bundle(Path(directory)))
+        found = section(Path(bundle) if bundle else random_bundle(Path(directory)).directory)
     for row in found.rows:
         sys.stdout.write(f"  {'  '.join(filter(None, row.cells()))}\n")
     text = DOCUMENT.read_text(encoding="utf-8")

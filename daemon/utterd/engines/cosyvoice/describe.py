@@ -23,8 +23,6 @@ _PRESETS = (
     ("英文男", "english_male", "en"),
     ("韩语女", "korean_female", "ko"),
 )
-# Keys and values of a layer, in float32.
-_CACHE_BYTES_A_CHANNEL = 2 * 4
 
 
 def describe(options: EngineOptions) -> EngineInfo:
@@ -94,5 +92,6 @@ def _max_worker_bytes(bundle: Bundle, options: EngineOptions) -> int:
     """The weights twice, for what is packed anew at load, a full cache, and room to work."""
     weights = sum(facts.size_bytes for facts in bundle.manifest.files.values())
     dims = bundle.manifest.language_model
-    cache = options.rows * options.cache_tokens * dims.layers * dims.width * _CACHE_BYTES_A_CHANNEL
+    keys_and_values_bytes = 2 * dims.layers * dims.width * dims.cache_bits // 8
+    cache = options.rows * options.cache_tokens * keys_and_values_bytes
     return 2 * weights + cache + GIB
