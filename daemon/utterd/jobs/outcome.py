@@ -55,7 +55,7 @@ def completed(
         bundle=facts.bundle,
         language=facts.language,
         attempts=order.sender.history.attempt,
-        quality=_quality(facts.quality),
+        quality=quality_of(facts.quality),
         marks=Marks(key=plan.marks_name, url=objects.url(plan.marks_name))
         if plan.marks_name
         else None,
@@ -90,34 +90,6 @@ def progressed(
     )
 
 
-def segment_audio(
-    number: int, plan: Plan, facts: AudioFacts, objects: ObjectStore, presigned_url: str | None
-) -> SegmentAudio:
-    """Where a segment of a job is.
-
-    Args:
-        number: its place in the text, from 1.
-        plan: of this segment alone.
-        facts: of the stored object.
-        objects: where it is stored.
-        presigned_url: a link to it.
-    """
-    return SegmentAudio(
-        number=number,
-        object_name=plan.object_name,
-        url=objects.url(plan.object_name),
-        presigned_url=presigned_url,
-        content_type=plan.output.content_type,
-        format=facts.format,
-        sample_rate_hz=facts.sample_rate_hz,
-        duration_s=facts.duration_s,
-        frames=facts.frames,
-        bytes=facts.size_bytes,
-        sha256=facts.sha256,
-        quality=_quality(facts.quality),
-    )
-
-
 def failed(job_id: str, sender: Sender, error: JobError) -> FailedData:
     """The job ended without audio."""
     return FailedData(
@@ -147,7 +119,7 @@ def expired(order: Order, expires_at: datetime) -> ExpiredData:
     )
 
 
-def _quality(recorded: str) -> Quality:
+def quality_of(recorded: str) -> Quality:
     """From the object's metadata: `ok`, or the gates that failed."""
     if recorded == "ok":
         return Quality(verdict="ok")

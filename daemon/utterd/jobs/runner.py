@@ -26,7 +26,6 @@ from utterd.jobs.outcome import (
     expired,
     failed,
     progressed,
-    segment_audio,
     started,
 )
 from utterd.jobs.plan import Plan, Planner
@@ -35,7 +34,7 @@ from utterd.jobs.singleflight import SingleFlight
 from utterd.jobs.speak import SegmentDone, Speaker, Speech, SpokenClip, speak
 from utterd.jobs.stopwatch import Stopwatch
 from utterd.jobs.store import Upload, store
-from utterd.jobs.stream import finish_segment
+from utterd.jobs.stream import finish_segment, store_segment
 from utterd.offload import Offload
 from utterd.store.audio_object import AudioFacts
 from utterd.store.protocol import ObjectStore
@@ -335,13 +334,13 @@ class Runner:
         if upload is None:
             return None
         try:
-            facts = await self._with_store(store(upload, self.objects))
-            presigned_url = await self._with_store(self._presign(upload.plan))
+            return await self._with_store(
+                store_segment(upload, spoken.number, self.objects, self._presign)
+            )
         except EnvironmentFaultError as fault:
             # The whole is finished all the same, and waits in the spool.
             log.warning("segment_not_stored", code=str(fault.code), number=spoken.number)
             return None
-        return segment_audio(spoken.number, upload.plan, facts, self.objects, presigned_url)
 
 
 def _as_job_error(bug: BaseException) -> JobError:

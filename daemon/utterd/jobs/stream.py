@@ -4,13 +4,17 @@ A segment is finished and stored as a job of that one segment would be, under a 
 job's key and the segment's place. So a second attempt finds what the first one stored.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from utterd.errors import InvalidAudioError
 from utterd.jobs.finish import finish
+from utterd.jobs.outcome import quality_of
 from utterd.jobs.plan import Plan
 from utterd.jobs.speak import Speech, SpokenClip
-from utterd.jobs.store import Upload
+from utterd.jobs.store import Upload, store
+from utterd.store.protocol import ObjectStore
+from utterd_schemas.events import SegmentAudio
 
 
 def segment_plan(plan: Plan, number: int) -> Plan:
@@ -43,3 +47,38 @@ def finish_segment(spoken: SpokenClip, plan: Plan, job_id: str) -> Upload | None
     except InvalidAudioError:
         # Among others that can be heard, it is no fault; the whole job's own end will tell.
         return None
+
+
+async def store_segment(
+    upload: Upload,
+    number: int,
+    objects: ObjectStore,
+    presign: Callable[[Plan], Awaitable[str | None]],
+) -> SegmentAudio:
+    """Store one segment's file, and tell where it is.
+
+    Args:
+        upload: of `finish_segment`.
+        number: the segment's place, from 1.
+        objects: where it is stored.
+        presign: makes a link to the object of a plan, where settings allow it.
+
+    Raises:
+        StoreUnavailableError: the store is down, full or refuses.
+    """
+    facts = await store(upload, objects)
+    plan = upload.plan
+    return SegmentAudio(
+        number=number,
+        object_name=plan.object_name,
+        url=objects.url(plan.object_name),
+        presigned_url=await presign(plan),
+        content_type=plan.output.content_type,
+        format=facts.format,
+        sample_rate_hz=facts.sample_rate_hz,
+        duration_s=facts.duration_s,
+        frames=facts.frames,
+        bytes=facts.size_bytes,
+        sha256=facts.sha256,
+        quality=quality_of(facts.quality),
+    )
