@@ -5,7 +5,10 @@ are relative, so where a sequence stands changes nothing for it, and at one step
 the same rows of the position table.
 """
 
+import math
+import mmap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +47,8 @@ class KeyValueCache:
         head_width: int,
         dtype: type[CacheNumber] = np.float32,
     ) -> None:
-        # Padding is read and then masked, so it must be finite. Zeroed pages that no sequence has
-        # reached take no memory.
-        self._memory = np.zeros((layers, 2, rows, heads, capacity, head_width), dtype)
+        # Padding is read and then masked, so it must be finite.
+        self._memory = _lazy_zeros((layers, 2, rows, heads, capacity, head_width), dtype)
         self._rows: list[int] = []
         self._starts: list[int] = []
         self.clock = 0
@@ -63,7 +65,8 @@ class KeyValueCache:
 
     @property
     def capacity(self) -> int:
-        return self._memory.shape[4]
+        capacity: int = self._memory.shape[4]
+        return capacity
 
     def keys(self, layer: int) -> NDArray[CacheNumber]:
         """Of the rows in use: (rows, heads, capacity, head width), contiguous."""
@@ -144,3 +147,16 @@ class KeyValueCache:
             f"a segment and its speech need more than {self.capacity} positions: send shorter"
             " sentences"
         )
+
+
+def _lazy_zeros(shape: tuple[int, ...], dtype: type[CacheNumber]) -> NDArray[Any]:
+    """Zeros of which only those pages take memory that are written to.
+
+    numpy asks for pages of 2 MiB, each of which would hold the end of many heads' sequences, so
+    that the first tokens would make nearly all of it resident.
+    """
+    size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = mmap.mmap(-1, size_bytes)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype).reshape(shape)

@@ -1,11 +1,14 @@
 """The cache as a block of memory; that the model reads it right is tested with the model."""
 
+import os
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from utterd.engines.cosyvoice.model.cache import KeyValueCache
 from utterd.errors import EngineFailedError
+from utterd.ops.memory import resident_bytes
 
 LAYERS, HEADS, WIDTH = 2, 3, 4
 
@@ -101,3 +104,14 @@ def test_a_row_joins_once(row: int):
 
     with pytest.raises(ValueError, match="in use or does not exist"):
         cache.join(row, sequence(1, 1.0))
+
+
+def test_memory_is_taken_as_sequences_grow():
+    """A large cache with one short sequence in it is nearly all untouched."""
+    before = resident_bytes(os.getpid())
+    cache = KeyValueCache(layers=4, rows=8, heads=16, capacity=2048, head_width=64)
+    part = np.ones((1, 16, 8, 64), np.float32)
+    cache.join(0, [part] * 8)
+    grown = resident_bytes(os.getpid()) - before
+    assert cache.keys(0).base.nbytes > 500_000_000
+    assert grown < 20_000_000
