@@ -9,7 +9,7 @@ def interpolate(x: NDArray[np.float32], length: int) -> NDArray[np.float32]:
 
     Sample i of the result stands at (i + 0.5) n / length - 0.5 in x, kept within x.
     """
-    places = (np.arange(length) + 0.5) * (len(x) / length) - 0.5
+    places = (np.arange(length) + 0.5) * (len(x) / max(length, 1)) - 0.5
     places = np.clip(places, 0, len(x) - 1)
     left = places.astype(np.int64)
     right = np.minimum(left + 1, len(x) - 1)

@@ -1,0 +1,64 @@
+"""The machine's own limits, in processor seconds of one thread, as the stages are measured."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnxruntime
+
+from utterd.engines.cosyvoice.conversion.graph import Graph
+from utterd.engines.cosyvoice.conversion.layers import Layers, LinearMaths
+
+_REPEATS = 7
+_ROWS, _WIDTH = 512, 1024
+_READ_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What one thread can do here, now.
+
+    Attributes:
+        int8_macs_per_s: multiply-accumulates of a matrix product, bytes.
+        float32_macs_per_s: the same in float32.
+        read_bytes_per_s: of memory, in one run over 256 MiB.
+    """
+
+    int8_macs_per_s: float
+    float32_macs_per_s: float
+    read_bytes_per_s: float
+
+
+def processor_s(work: Callable[[], object], repeats: int = _REPEATS) -> float:
+    """The median of this thread's processor time, which others on the machine disturb least."""
+    durations_s = []
+    for _ in range(repeats):
+        started_s = time.thread_time()
+        work()
+        durations_s.append(time.thread_time() - started_s)
+    return float(np.median(durations_s))
+
+
+def probe() -> Probes:
+    memory = np.ones(_READ_BYTES // 8)
+    macs = _ROWS * _WIDTH * _WIDTH
+    return Probes(
+        int8_macs_per_s=macs / _product_s(LinearMaths.INT8),
+        float32_macs_per_s=macs / _product_s(LinearMaths.FLOAT32),
+        read_bytes_per_s=_READ_BYTES / processor_s(memory.sum),
+    )
+
+
+def _product_s(maths: LinearMaths) -> float:
+    """One product of (512, 1024) with (1024, 1024), its quantization included."""
+    random = np.random.default_rng(0)
+    graph = Graph("product")
+    weight = random.standard_normal((_WIDTH, _WIDTH), dtype=np.float32)
+    x = graph.input("x", (1, "T", _WIDTH))
+    graph.output("y", Layers(graph, maths).linear(x, weight), (1, "T", _WIDTH))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(graph.model().SerializeToString(), options)
+    rows = random.standard_normal((1, _ROWS, _WIDTH), dtype=np.float32)
+    return processor_s(lambda: session.run(None, {"x": rows}))
