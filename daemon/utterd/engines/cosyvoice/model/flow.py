@@ -138,7 +138,8 @@ class Flow:
         for step in range(steps):
             should_stop()
             inputs = {"x": np.stack([x, x]), "features": features[step : step + 1], **guided}
-            conditional, unconditional = run(self._estimator, inputs)[0]
+            runs_again = step < steps - 1
+            conditional, unconditional = run(self._estimator, inputs, runs_again=runs_again)[0]
             velocity = (1 + rate) * conditional - rate * unconditional
             x = x + (times[step + 1] - times[step]) * velocity
         return x
