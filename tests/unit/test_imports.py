@@ -29,6 +29,8 @@ def test_the_contract_needs_pydantic_only():
     "statements",
     [
         "import utterd.engines.host",
+        "import utterd.cli",
+        "import utterd.engines.cosyvoice.bundle",
         "from utterd.engines import registry; registry.engine_module('hibari').describe()",
         "from utterd.engines import registry; registry.engine_module('cosyvoice')",
         "from utterd.engines import hibari; hibari.read('For $5.', language='en', normalize=True)",
@@ -36,4 +38,4 @@ def test_the_contract_needs_pydantic_only():
 )
 def test_the_daemon_never_imports_onnxruntime(statements: str):
     """Describing an engine and planning a job leave the model's runtime to the workers."""
-    assert "onnxruntime" not in modules_after(statements)
+    assert modules_after(statements).isdisjoint({"onnx", "onnxruntime"})

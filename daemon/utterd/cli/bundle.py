@@ -36,6 +36,12 @@ def convert(
     precision: Annotated[
         Precision, typer.Option(help="int8 is faster and smaller, float32 is exact.")
     ] = Precision.INT8,
+    vocoder: Annotated[
+        Precision | None,
+        typer.Option(
+            help="Of the vocoder in an int8 bundle; float32 where int8 is too coarse for it."
+        ),
+    ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,7 +69,7 @@ def convert(
     limits = _limits(limit or [])
     with _progress() as report:
         made = convert_checkpoint(
-            checkpoint, out, precision=precision, report=report, limits=limits
+            checkpoint, out, precision=precision, vocoder=vocoder, report=report, limits=limits
         )
     manifest = made.bundle.manifest
     size_bytes = sum(facts.size_bytes for facts in manifest.files.values())

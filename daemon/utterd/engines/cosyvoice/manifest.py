@@ -92,6 +92,7 @@ class VocoderDims(_Part):
         noise_std: of the noise under voiced samples.
         voiced_threshold_hz: f0 above it counts as voiced.
         audio_limit: where the waveform is clipped.
+        precision: of the HiFT network, which may be float32 in an int8 bundle.
     """
 
     sample_rate_hz: int
@@ -103,6 +104,7 @@ class VocoderDims(_Part):
     noise_std: float
     voiced_threshold_hz: float
     audio_limit: float
+    precision: Precision
 
 
 class Quality(_Part):
@@ -123,7 +125,7 @@ class Quality(_Part):
 
 
 DEFAULT_LIMITS = Quality(
-    logit_error=0.1, top1_agreement=0.85, mel_error=0.15, waveform_distance=0.2
+    logit_error=0.1, top1_agreement=0.85, mel_error=0.15, waveform_distance=0.3
 )
 """How far an int8 bundle may be from float32 unless somebody knows better."""
 

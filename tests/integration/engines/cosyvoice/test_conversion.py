@@ -84,6 +84,22 @@ def test_another_model_is_refused(checkpoint: Path, tmp_path: Path, old: str, ne
         attempt(checkpoint, tmp_path / "bundle")
 
 
+def test_the_vocoder_may_stay_exact(tmp_path: Path):
+    """An int8 bundle with a float32 vocoder makes the very waveform of float32."""
+    bundle = convert(
+        TINY,
+        tmp_path / "bundle",
+        precision=Precision.INT8,
+        vocoder=Precision.FLOAT32,
+        report=lambda _step: None,
+    ).bundle
+
+    assert bundle.manifest.vocoder.precision is Precision.FLOAT32
+    assert bundle.manifest.quality is not None
+    assert bundle.manifest.quality.waveform_distance == 0
+    assert bundle.manifest.quality.logit_error > 0
+
+
 def test_an_existing_directory_is_kept(checkpoint: Path, tmp_path: Path):
     """Conversion never writes over anything."""
     (tmp_path / "bundle").mkdir()

@@ -198,5 +198,5 @@ def test_memory_stays_flat_over_segments_of_all_lengths(tiny: Bundle):
         list(threads.map(speak, lengths[60:]))
     gc.collect()
     grown = resident_bytes(os.getpid()) - before
-    assert grown < 8 * 1024 * 1024
+    assert grown < 32 * 1024 * 1024
     engine.close()

@@ -174,6 +174,7 @@ def write_hift(
         noise_std=hift.nsf_sigma,
         voiced_threshold_hz=hift.nsf_voiced_threshold,
         audio_limit=hift.audio_limit,
+        precision=Precision.FLOAT32 if ranges is None else Precision.INT8,
     )
 
 

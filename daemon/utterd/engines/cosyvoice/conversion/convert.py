@@ -71,6 +71,7 @@ def convert(
     out: Path,
     *,
     precision: Precision,
+    vocoder: Precision | None = None,
     report: Callable[[str], None],
     limits: Quality = DEFAULT_LIMITS,
 ) -> Conversion:
@@ -80,6 +81,7 @@ def convert(
         checkpoint: a directory with `CHECKPOINT_FILES`.
         out: the directory to make; it must not exist.
         precision: of the large matrix products.
+        vocoder: of the vocoder's convolutions in an int8 bundle; None is the bundle's own.
         report: called with a few words at the start of each step.
         limits: how far an int8 bundle may be from float32.
 
@@ -102,7 +104,7 @@ def convert(
         scratch = Path(made_in)
         bundle = _write(source, None, scratch / Precision.FLOAT32)
         if precision is Precision.INT8:
-            bundle = _quantize(source, bundle, scratch, limits)
+            bundle = _quantize(source, bundle, vocoder or precision, scratch, limits)
         bundle.directory.rename(out)
     return Conversion(
         bundle=open_bundle(out),
@@ -123,15 +125,19 @@ class _Measured:
     """What int8 must know of the float32 bundle's insides."""
 
     cache_peaks: Array
-    vocoder: Mapping[str, ConvolutionRange]
+    vocoder: Mapping[str, ConvolutionRange] | None
 
 
-def _quantize(source: _Source, exact: Bundle, scratch: Path, limits: Quality) -> Bundle:
+def _quantize(
+    source: _Source, exact: Bundle, vocoder: Precision, scratch: Path, limits: Quality
+) -> Bundle:
     """An int8 bundle, calibrated on the float32 one, compared with it, and judged."""
     source.report("a few sentences in float32")
     recordings, cache_peaks = record(exact)
-    source.report("ranges of the vocoder")
-    ranges = _measure_ranges(source, exact, recordings, scratch / "observer.onnx")
+    ranges = None
+    if vocoder is Precision.INT8:
+        source.report("ranges of the vocoder")
+        ranges = _measure_ranges(source, exact, recordings, scratch / "observer.onnx")
     shutil.rmtree(exact.directory)
     bundle = _write(source, _Measured(cache_peaks, ranges), scratch / Precision.INT8)
     source.report("the same sentences in int8")
@@ -148,7 +154,8 @@ def _quantize(source: _Source, exact: Bundle, scratch: Path, limits: Quality) ->
             for name in poor
         )
         raise PoorQualityError(
-            f"int8 is too far from float32: {found}. Convert with --precision float32, or accept it"
+            f"int8 is too far from float32: {found}. Convert with --precision float32, or"
+            " if only the waveform is with --vocoder float32, or accept it"
             f" with {' '.join(f'--limit {name}={getattr(quality, name):.3g}' for name in poor)}",
             quality,
         )

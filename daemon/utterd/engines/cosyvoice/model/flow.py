@@ -150,13 +150,16 @@ class Flow:
         for step in range(steps):
             should_stop()
             state = {"x": x[None], "features": features[step : step + 1]}
+            estimate = partial(self._estimate, runs_again=step < steps - 1)
             conditional, unconditional = pair(
-                partial(self._estimate, state | guided), partial(self._estimate, state | unguided)
+                partial(estimate, state | guided), partial(estimate, state | unguided)
             )
             velocity = (1 + rate) * conditional - rate * unconditional
             x = x + (times[step + 1] - times[step]) * velocity
         return x
 
-    def _estimate(self, inputs: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
-        velocity: NDArray[np.float32] = run(self._estimator, inputs)[0][0]
+    def _estimate(
+        self, inputs: dict[str, NDArray[Any]], *, runs_again: bool
+    ) -> NDArray[np.float32]:
+        velocity: NDArray[np.float32] = run(self._estimator, inputs, runs_again=runs_again)[0][0]
         return velocity

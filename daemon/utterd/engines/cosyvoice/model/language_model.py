@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from utterd.engines.cosyvoice.bundle import Bundle
 from utterd.engines.cosyvoice.model.cache import KeyValueCache
-from utterd.engines.cosyvoice.model.session import open_session
+from utterd.engines.cosyvoice.model.session import open_session, run
 from utterd.engines.cosyvoice.model.text_encoder import MASKED
 
 _NORM_EPSILON = 1e-5
@@ -106,7 +106,7 @@ class SpeechLM:
         outputs = dict(
             zip(
                 (output.name for output in self._session.get_outputs()),
-                self._session.run(None, inputs),
+                run(self._session, inputs),
                 strict=True,
             )
         )

@@ -31,7 +31,19 @@ def open_session(graph: Path) -> onnxruntime.InferenceSession:
         ) from error
 
 
-def run(session: onnxruntime.InferenceSession, inputs: dict[str, NDArray[Any]]) -> list[Any]:
-    """All outputs of one run."""
-    outputs: list[Any] = session.run(None, inputs)
+def run(
+    session: onnxruntime.InferenceSession,
+    inputs: dict[str, NDArray[Any]],
+    *,
+    runs_again: bool = False,
+) -> list[Any]:
+    """All outputs of one run.
+
+    The session gives back the memory that it took for it, so that the longest segment so far is
+    not paid for ever after. With `runs_again`, it keeps it for the next run.
+    """
+    options = onnxruntime.RunOptions()
+    if not runs_again:
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    outputs: list[Any] = session.run(None, inputs, options)
     return outputs
