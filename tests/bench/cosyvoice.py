@@ -67,9 +67,9 @@ def section(bundle: Path) -> Section:
     """Make every measurement."""
     load_average = os.getloadavg()[0]
     manifest, probes = open_bundle(bundle).manifest, probe()
-    one = measure(bundle, streams=1, euler_steps=10, rounds=3)
-    eight = measure(bundle, streams=8, euler_steps=10, rounds=3)
-    fast = measure(bundle, streams=8, euler_steps=5, rounds=3)
+    one = measure(bundle, streams=1, euler_steps=10, rounds=2)
+    eight = measure(bundle, streams=8, euler_steps=10, rounds=2)
+    fast = measure(bundle, streams=8, euler_steps=5, rounds=2)
     return Section(
         title=TITLE,
         method=METHOD.format(
