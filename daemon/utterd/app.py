@@ -24,6 +24,7 @@ from utterd.environment import Environment
 from utterd.errors import ConfigurationError, UnknownVoiceError
 from utterd.interruptions import Interruptions
 from utterd.jobs.announce import Announcer
+from utterd.jobs.lapsed import LapsedRunner
 from utterd.jobs.plan import Planner
 from utterd.jobs.runner import STORE_PART, Runner
 from utterd.jobs.singleflight import SingleFlight
@@ -151,6 +152,29 @@ def make_runner(  # noqa: PLR0913 - one argument a part
     )
 
 
+def make_lapsed_runner(
+    settings: Settings,
+    *,
+    planner: Planner,
+    objects: ObjectStore,
+    sink: EventSink,
+    environment: Environment,
+) -> LapsedRunner:
+    """What tells of jobs that the broker gave up, from parts that are open already."""
+    return LapsedRunner(
+        settings=settings.broker,
+        planner=planner,
+        objects=objects,
+        sink=sink,
+        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now),
+        environment=environment,
+        now=utc_now,
+        monotonic=time.monotonic,
+        max_message_bytes=settings.speech.max_message_bytes,
+        presign_expires_s=settings.store.presign_expires_s,
+    )
+
+
 async def run_daemon(settings: Settings) -> None:
     """Consume jobs until a signal says stop, then finish what is in hand.
 
@@ -185,6 +209,13 @@ async def run_daemon(settings: Settings) -> None:
             settings.broker,
             prefetch=host.slots,
             handle=runner.run,
+            handle_lapsed=make_lapsed_runner(
+                settings,
+                planner=planner,
+                objects=objects,
+                sink=publisher,
+                environment=environment,
+            ).run,
             tasks=tasks,
             environment=environment,
             interruptions=interruptions,

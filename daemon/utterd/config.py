@@ -66,6 +66,8 @@ class QueueNames(Section):
     """Jobs that can wait."""
     retry_prefix: str = "tts.retry."
     """Followed by the delay, such as `10s`."""
+    lapsed: str = "tts.lapsed"
+    """Jobs that the broker itself gave up, until a daemon has told of them."""
     dead: str = "tts.dead"
     """Jobs that could not be finished, each with its reason."""
 

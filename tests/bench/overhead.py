@@ -250,6 +250,7 @@ async def _consume(settings: Settings, prefetch: int, span: Span) -> None:
             settings.broker,
             prefetch=prefetch,
             handle=handle,
+            handle_lapsed=runner.run,
             tasks=tasks,
             environment=environment,
             interruptions=interruptions,

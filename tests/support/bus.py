@@ -84,6 +84,15 @@ class Bus:
         ]
         return sum(queue.declaration_result.message_count for queue in counts)
 
+    async def until_lapsed(self, count: int) -> None:
+        """Wait until the broker has given up so many jobs of which no daemon has told."""
+        name = self.place.broker.queues.lapsed
+        async with asyncio.timeout(PATIENCE_S):
+            while (
+                await self.channel.declare_queue(name, passive=True)
+            ).declaration_result.message_count != count:
+                pass
+
     async def audio(self, data: Mapping[str, str]) -> bytes:
         """The object that a completed event tells of."""
         async with open_store(self.place.store) as objects:

@@ -305,10 +305,15 @@ class RunningConsumer:
             self.deliveries.put_nowait(delivery)
             await handle(delivery)
 
+        async def hand_on(delivery: Delivery) -> None:
+            """To the dead."""
+            await delivery.reject()
+
         self.consumer = Consumer(
             settings,
             prefetch=kw.get("prefetch", 2),
             handle=handle_and_tell,
+            handle_lapsed=kw.get("handle_lapsed") or hand_on,
             tasks=tasks,
             environment=self.environment,
             interruptions=self.interruptions,

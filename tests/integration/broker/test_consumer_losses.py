@@ -4,7 +4,7 @@ import pytest
 from pydantic import SecretStr
 
 from utterd.backoff import FullJitter
-from utterd.broker import consumer
+from utterd.broker import amqp_delivery, consumer
 from utterd.broker.connection import connect
 from utterd.broker.consumer import ENVIRONMENT_PART
 from utterd.config import Lane
@@ -227,7 +227,8 @@ async def test_a_stop_waits_for_no_broker_that_fell_silent(
     through_proxy, proxy, wire, consuming, monkeypatch
 ):
     """Long before the heartbeats tell that it is gone, the daemon has ended."""
-    monkeypatch.setattr(consumer, "QUIET_TIMEOUT_S", 0.1)
+    for module in (amqp_delivery, consumer):
+        monkeypatch.setattr(module, "QUIET_TIMEOUT_S", 0.1)
     patient = through_proxy.model_copy(update={"heartbeat_s": 60})
     in_hand = asyncio.Event()
 
