@@ -7,7 +7,7 @@ from utterd.backoff import FullJitter
 from utterd.broker import amqp_delivery, consumer
 from utterd.broker.connection import connect
 from utterd.broker.consumer import ENVIRONMENT_PART
-from utterd.config import Lane
+from utterd.config import Lane, QueueLimits
 from utterd.errors import BrokerUnavailableError
 
 pytestmark = pytest.mark.sandbox
@@ -174,6 +174,11 @@ async def test_a_queue_that_came_back_as_another_is_waited_for(
         assert running.environment.faults == {}
 
 
+# From RabbitMQ 3.12 on the queue's own timeout counts, before it the node's. The settings allow no
+# value as small as this.
+@pytest.mark.parametrize(
+    "broker_limits", [QueueLimits().model_copy(update={"consumer_timeout_s": 1})], ids=["1 s"]
+)
 async def test_a_job_that_outlasts_the_consumer_timeout_comes_again(
     settings, wire, consuming, node_control
 ):
