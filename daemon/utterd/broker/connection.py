@@ -1,7 +1,7 @@
 """Connections to RabbitMQ: how to open one, and how to keep trying."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 
@@ -75,9 +75,19 @@ async def connect(settings: BrokerSettings, name: str) -> AbstractConnection:
 
 
 async def keep_connecting(
-    settings: BrokerSettings, name: str, delays: FullJitter
+    settings: BrokerSettings,
+    name: str,
+    delays: FullJitter,
+    on_failure: Callable[[BrokerUnavailableError], None] | None = None,
 ) -> AbstractConnection:
-    """Open a connection, however long it takes."""
+    """Open a connection, however long it takes.
+
+    Args:
+        settings: where to.
+        name: how the broker's own tools list it.
+        delays: waits between attempts.
+        on_failure: told of each attempt that failed.
+    """
     failures = 0
     while True:
         try:
@@ -85,6 +95,8 @@ async def keep_connecting(
         except BrokerUnavailableError as error:
             failures += 1
             log.warning("broker_unavailable", connection=name, failures=failures, reason=str(error))
+            if on_failure is not None:
+                on_failure(error)
             await delays.wait(failures)
         else:
             log.info("broker_connected", connection=name, broker=address(settings))

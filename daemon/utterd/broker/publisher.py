@@ -72,7 +72,9 @@ class Publisher:
     async def run(self) -> None:
         """Keep a connection and a channel open until cancelled."""
         while True:
-            connection = await keep_connecting(self._settings, "utterd publisher", self._delays)
+            connection = await keep_connecting(
+                self._settings, "utterd publisher", self._delays, self._report
+            )
             try:
                 with losses_raised():
                     async with connection:
@@ -81,12 +83,21 @@ class Publisher:
                 log.warning("publisher_lost", reason=str(error) or type(error).__name__)
                 await self._delays.wait(1)
 
+    def _report(self, fault: BaseException) -> None:
+        """Take no jobs of which nothing could be told; the probe finds out when it is over."""
+        reason = str(fault) or type(fault).__name__
+        self._environment.report(ENVIRONMENT_PART, f"no event can be sent: {reason}")
+
     async def _use(self, connection: AbstractConnection) -> None:
         """Open a channel, and another whenever the broker closes it, until one can't be opened."""
         while True:
-            # The broker may be gone without a word: then the channel would never be open.
-            async with asyncio.timeout(self._settings.connect_timeout_s):
-                channel = await connection.channel(on_return_raises=True)
+            try:
+                # The broker may be gone without a word: then the channel would never be open.
+                async with asyncio.timeout(self._settings.connect_timeout_s):
+                    channel = await connection.channel(on_return_raises=True)
+            except TimeoutError as silence:
+                self._report(silence)
+                raise
             self._channel = channel
             self._open.set()
             try:
@@ -100,7 +111,7 @@ class Publisher:
 
         Raises:
             BrokerUnavailableError: one is not, something is still being refused, or the broker
-                does not answer.
+                does not answer. While there is no connection, it waits for one.
         """
         await self._open.wait()
         if self._stuck:
