@@ -146,6 +146,7 @@ def make_runner(  # noqa: PLR0913 - one argument a part
         monotonic=time.monotonic,
         max_message_bytes=settings.speech.max_message_bytes,
         job_timeout_s=settings.speech.job_timeout_s,
+        work_timeout_s=settings.broker.limits.work_timeout_s,
         retry_delays_s=settings.broker.limits.retry_delays_s,
         progress=settings.events.progress,
         presign_expires_s=settings.store.presign_expires_s,

@@ -88,6 +88,11 @@ class QueueLimits(Section):
     retry_delays_s: tuple[PositiveInt, ...] = (10, 60, 600)
     """Waits before further attempts, one queue each."""
 
+    @property
+    def work_timeout_s(self) -> float:
+        """How long a delivery may be worked on; the rest of the broker's time is for settling."""
+        return self.consumer_timeout_s * 0.8
+
 
 class BrokerSettings(Section):
     """RabbitMQ."""
@@ -208,7 +213,8 @@ class SpeechSettings(Section):
     max_message_bytes: int = Field(default=2 * 1024 * 1024, ge=1024)
     """The largest message body, compressed or not."""
     job_timeout_s: Seconds = 600.0
-    """How long one attempt at a job may take; stay below `broker.limits.consumer_timeout_s`."""
+    """How long slots may work on one attempt at a job; its wait for a slot does not count. In all,
+    an attempt has four fifths of `broker.limits.consumer_timeout_s`: stay below that."""
 
 
 class EventSettings(Section):

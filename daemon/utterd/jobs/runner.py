@@ -13,7 +13,7 @@ from utterd.broker.event import EventSink
 from utterd.broker.message import Delivery
 from utterd.config import Lane
 from utterd.environment import Environment
-from utterd.errors import EnvironmentFaultError, InternalError, JobError
+from utterd.errors import DeadlineExceededError, EnvironmentFaultError, InternalError, JobError
 from utterd.interruptions import Interruption, Interruptions, WorkInHand
 from utterd.jobs.announce import Announcer
 from utterd.jobs.decode import UndecodableError, decode, sender_of
@@ -57,7 +57,8 @@ class Runner:
         now: the clock; instants have a zone.
         monotonic: the clock for durations, in seconds.
         max_message_bytes: the largest body.
-        job_timeout_s: for all of a job's synthesis.
+        job_timeout_s: how long slots may work on a job.
+        work_timeout_s: how long a delivery may stay in hand before it is settled.
         retry_delays_s: waits before a failed job's further attempts, in seconds.
         environment: told when the store does not work.
         spool: keeps finished audio that the store could not take.
@@ -77,6 +78,7 @@ class Runner:
     monotonic: Callable[[], float]
     max_message_bytes: int
     job_timeout_s: float
+    work_timeout_s: float
     retry_delays_s: tuple[int, ...]
     environment: Environment
     spool: Spool
@@ -115,8 +117,12 @@ class Runner:
         self, delivery: Delivery, order: Order, stopwatch: Stopwatch, work: WorkInHand
     ) -> Settle:
         """Work on an order; returns how its delivery is to be settled."""
+        limit = asyncio.timeout(self.work_timeout_s)
         try:
-            event = await self._work(order, stopwatch, work)
+            async with limit:
+                event = await self._work(order, stopwatch, work)
+        except TimeoutError as end:
+            return self._after_a_timeout(delivery, order, work, None if limit.expired() else end)
         except EnvironmentFaultError as fault:
             log.warning("job_handed_back", code=str(fault.code))
             return delivery.release
@@ -140,6 +146,22 @@ class Runner:
         if work.interruption is Interruption.HANDED_BACK:
             return delivery.release
         return partial(self._conclude, delivery, order, cancelled(order))
+
+    def _after_a_timeout(
+        self, delivery: Delivery, order: Order, work: WorkInHand, bug: TimeoutError | None
+    ) -> Settle:
+        """Before the broker takes the delivery away, and every other one of its channel with it."""
+        if bug is not None:
+            return self._after_a_bug(delivery, order, bug)
+        if not work.is_begun:
+            # A long line is not the job's fault; another daemon may have a shorter one.
+            log.warning("job_handed_back", reason=f"no free slot in {self.work_timeout_s:g} s")
+            return delivery.release
+        error = DeadlineExceededError(
+            f"the job was begun, and not finished within {self.work_timeout_s:g} s: start more"
+            " daemons, send less text in one job, or raise broker.limits.consumer_timeout_s"
+        )
+        return partial(self._try_again_or_give_up, delivery, order, error)
 
     def _after_a_bug(self, delivery: Delivery, order: Order, bug: BaseException) -> Settle:
         log.error("job_met_a_bug", error=type(bug).__name__, exc_info=bug)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +13,7 @@ from utterd.audio.pcm import check_pcm
 from utterd.engines.protocol import PCM, Utterance
 from utterd.errors import DeadlineExceededError
 from utterd.jobs.plan import Plan
+from utterd.jobs.slot_time import SlotTime
 from utterd.text.front_end import SpokenSegment
 
 MIN_SPEED, MAX_SPEED = 0.5, 2.0
@@ -61,7 +61,7 @@ async def speak(
         plan: what to say.
         speaker: the engine.
         urgent: whether the segments go before those of other jobs.
-        timeout_s: for all segments together.
+        timeout_s: how long slots may work on all segments together.
         on_start: told when the engine begins with a segment.
         on_segment: told how many segments are done, each time one is.
 
@@ -70,20 +70,26 @@ async def speak(
     """
     done = 0
 
-    async def speak_one(segment: SpokenSegment, number: int) -> tuple[Clip, Quality]:
+    async def speak_one(
+        segment: SpokenSegment, number: int, slot_time: SlotTime
+    ) -> tuple[Clip, Quality]:
         nonlocal done
-        pcm, quality = await _speak_well(
-            plan, segment, number, partial(speaker.speak, urgent=urgent, on_start=on_start)
-        )
+
+        async def say(utterance: Utterance) -> PCM:
+            with slot_time.segment(on_start) as begin:
+                return await speaker.speak(utterance, urgent=urgent, on_start=begin)
+
+        pcm, quality = await _speak_well(plan, segment, number, say)
         done += 1
         if on_segment is not None:
             await on_segment(done)
         return Clip(pcm * np.float32(segment.gain), segment.pause_after_s), quality
 
     try:
-        async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(None) as timeout, asyncio.TaskGroup() as group:
+            slot_time = SlotTime(timeout_s, timeout, asyncio.get_running_loop().time)
             tasks = [
-                group.create_task(speak_one(segment, number), name=f"segment-{number}")
+                group.create_task(speak_one(segment, number, slot_time), name=f"segment-{number}")
                 for number, segment in enumerate(plan.segments)
             ]
     except TimeoutError:

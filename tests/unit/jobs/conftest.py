@@ -154,6 +154,7 @@ def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
                 "monotonic": time.monotonic,
                 "max_message_bytes": 100_000,
                 "job_timeout_s": 10.0,
+                "work_timeout_s": 100.0,
                 "retry_delays_s": RETRY_DELAYS_S,
                 "environment": environment,
                 "spool": spool,

@@ -51,7 +51,7 @@ async def test_urgency_is_passed_on(plan, urgent):
 
         async def speak(self, utterance, *, urgent=False, on_start=None):
             assert utterance.text
-            assert on_start is None
+            on_start()
             self.urgent.add(urgent)
             return GOOD
 
@@ -113,7 +113,7 @@ class HalfBrokenSpeaker:
 
     async def speak(self, utterance, *, urgent=False, on_start=None):
         assert not urgent
-        assert on_start is None
+        on_start()
         if utterance.text == "How are you?":
             await self.speaking.wait()
             raise EngineFailedError("the engine is out of breath")
@@ -131,6 +131,32 @@ async def test_the_first_failure_cancels_the_rest(plan):
     with pytest.raises(EngineFailedError, match="out of breath"):
         await speak(plan, speaker, urgent=False, timeout_s=10)
     assert speaker.cancelled
+
+
+class BusySpeaker(FixedSpeaker):
+    """A speaker whose slots are taken until one is freed, and that never ends then."""
+
+    def __init__(self):
+        super().__init__()
+        self.hold()
+        self.free = asyncio.Event()
+
+    async def speak(self, utterance, *, urgent=False, on_start=None):
+        await self.free.wait()
+        return await super().speak(utterance, urgent=urgent, on_start=on_start)
+
+
+async def test_the_wait_for_a_slot_is_free(plan):
+    """Even with no time at all, a job waits for its slot; there its time begins."""
+    speaker = BusySpeaker()
+    speaking = asyncio.ensure_future(speak(plan, speaker, urgent=False, timeout_s=0))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not speaking.done()
+    speaker.free.set()
+    with pytest.raises(DeadlineExceededError):
+        await speaking
+    assert speaker.calls == len(plan.segments)
 
 
 async def test_a_job_that_takes_too_long_fails(plan):
