@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import structlog
 from aio_pika.abc import AbstractIncomingMessage
@@ -17,10 +17,24 @@ QUIET_TIMEOUT_S = 5.0
 
 
 class AmqpDelivery:
-    """A `Delivery` from RabbitMQ."""
+    """A `Delivery` from RabbitMQ.
 
-    def __init__(self, incoming: AbstractIncomingMessage, lane: Lane, quiet: asyncio.Event) -> None:
+    Args:
+        incoming: the message.
+        lane: that it came by.
+        quiet: set while nothing is consumed.
+        on_ack: called when an acknowledgement was sent to a broker that is there.
+    """
+
+    def __init__(
+        self,
+        incoming: AbstractIncomingMessage,
+        lane: Lane,
+        quiet: asyncio.Event,
+        on_ack: Callable[[], None] = lambda: None,
+    ) -> None:
         self._incoming = incoming
+        self._on_ack = on_ack
         self._quiet = quiet
         self._lane = lane
         self._message = _message(incoming)
@@ -34,7 +48,8 @@ class AmqpDelivery:
         return self._lane
 
     async def ack(self) -> None:
-        await self._settle(self._incoming.ack())
+        if await self._settle(self._incoming.ack()):
+            self._on_ack()
 
     async def reject(self) -> None:
         await self._settle(self._incoming.reject(requeue=False))
@@ -46,12 +61,14 @@ class AmqpDelivery:
                 await self._quiet.wait()
         await self._settle(self._incoming.nack(requeue=True))
 
-    async def _settle(self, settlement: Awaitable[None]) -> None:
+    async def _settle(self, settlement: Awaitable[None]) -> bool:
         try:
             with losses_raised():
                 await settlement
         except BROKER_ERRORS as error:
             log.warning("settlement_lost", lane=self._lane, reason=type(error).__name__)
+            return False
+        return True
 
 
 def _message(incoming: AbstractIncomingMessage) -> Message:

@@ -18,8 +18,10 @@ from utterd.broker import declare
 from utterd.broker.amqp_delivery import AmqpDelivery
 from utterd.broker.connection import BROKER_ERRORS, keep_connecting, losses_raised
 from utterd.broker.control import listen
+from utterd.broker.hold_off import HoldOff
 from utterd.broker.message import Delivery
 from utterd.broker.topology import topology
+from utterd.broker.version import counts_nacks, version_of
 from utterd.config import BrokerSettings, Lane
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError
@@ -48,6 +50,8 @@ class Consumer:
         environment: while it is troubled, nothing is taken.
         interruptions: by which jobs are called off and handed back.
         drain_timeout_s: how long jobs in hand may take to finish after a stop.
+        delays: waits between attempts to connect.
+        hold_off: the wait before jobs are taken again that were only taken to go back.
     """
 
     def __init__(  # noqa: PLR0913 - one argument a part
@@ -62,6 +66,7 @@ class Consumer:
         interruptions: Interruptions,
         drain_timeout_s: float,
         delays: FullJitter | None = None,
+        hold_off: HoldOff | None = None,
     ) -> None:
         self._settings = settings
         self._intakes = (
@@ -78,6 +83,7 @@ class Consumer:
         self._interruptions = interruptions
         self._drain_timeout_s = drain_timeout_s
         self._in_hand: set[asyncio.Task[None]] = set()
+        self._hold_off = hold_off or HoldOff()
         self._delays = delays or FullJitter(base_s=0.2, cap_s=settings.reconnect_cap_s)
         self.consuming = asyncio.Event()
         """Set while every queue has a consumer that the broker has confirmed."""
@@ -118,7 +124,8 @@ class Consumer:
                         for one in self._intakes
                     }
                     await self._hear(await self._open_channel(connection))
-                    await self._consume(channels, stop)
+                    nacks_count = counts_nacks(version_of(connection))
+                    await self._consume(channels, stop, nacks_count=nacks_count)
                     if stop.is_set():
                         await self._drain()
         except BROKER_ERRORS as error:
@@ -152,10 +159,13 @@ class Consumer:
             # Jobs can be done all the same.
             log.warning("orders_not_heard", reason=str(error))
 
-    async def _consume(self, channels: "_Channels", stop: asyncio.Event) -> None:
+    async def _consume(
+        self, channels: "_Channels", stop: asyncio.Event, *, nacks_count: bool
+    ) -> None:
         """Take deliveries, with pauses while the environment is troubled, until one is lost."""
-        while await self._until_sound(channels, stop):
+        while await self._until_steady(channels, stop):
             self._quiet.clear()
+            lost = True
             try:
                 async with AsyncExitStack() as subscriptions:
                     readers = {
@@ -167,19 +177,45 @@ class Consumer:
                     lost = await self._read_all(readers, cancelled, stop)
             finally:
                 self._quiet.set()
+                self._hold_off.ended(returns_count=lost or nacks_count)
             if lost:
                 return
             self._interruptions.hand_back()
 
-    async def _until_sound(self, channels: "_Channels", stop: asyncio.Event) -> bool:
-        """Wait for a sound environment; False at a stop, or when a channel is lost first."""
+    async def _until_steady(self, channels: "_Channels", stop: asyncio.Event) -> bool:
+        """Wait until all is well, and has been for as long as there is reason to doubt it.
+
+        False at a stop, or when a channel is lost first.
+        """
+        delay_s = self._hold_off.delay_s()
+        while await self._first_of(channels, stop, self._environment.sound):
+            if not delay_s:
+                return True
+            log.info("holding_off", delay_s=round(delay_s, 1), fruitless=self._hold_off.fruitless)
+            holding = asyncio.ensure_future(self._hold_off.sleep(delay_s))
+            try:
+                if not await self._first_of(channels, stop, self._environment.troubled, holding):
+                    return False
+                if holding.done():
+                    return True
+            finally:
+                holding.cancel()
+        return False
+
+    async def _first_of(
+        self,
+        channels: "_Channels",
+        stop: asyncio.Event,
+        *awaited: asyncio.Event | asyncio.Future[None],
+    ) -> bool:
+        """Wait for any of these; False at a stop, or when a channel is lost first."""
         closed = [asyncio.ensure_future(one.channel.closed()) for one in channels.values()]
         try:
-            first = await first_of(self._environment.sound, stop, *closed)
+            first = await first_of(stop, *closed, *awaited)
         finally:
             for future in closed:
                 future.cancel()
-        return first == {self._environment.sound}
+        return first <= set(awaited)
 
     async def _subscribe(
         self, channel: AbstractChannel, intake: "_Intake", subscriptions: AsyncExitStack
@@ -216,7 +252,11 @@ class Consumer:
         try:
             with losses_raised():
                 async for incoming in iterator:
-                    self._begin(AmqpDelivery(incoming, intake.lane, self._quiet), intake)
+                    self._hold_off.took()
+                    delivery = AmqpDelivery(
+                        incoming, intake.lane, self._quiet, self._hold_off.acked
+                    )
+                    self._begin(delivery, intake)
         # A group comes from messages that could not be given back, for the channel is gone.
         except (*BROKER_ERRORS, ExceptionGroup) as error:
             log.warning("queue_lost", queue=intake.queue, reason=str(error) or type(error).__name__)

@@ -6,9 +6,10 @@ from aio_pika.exceptions import ChannelNotFoundEntity
 from utterd.broker import declare
 from utterd.broker.connection import BROKER_ERRORS, address, connect, losses_raised
 from utterd.broker.topology import topology
+from utterd.broker.version import version_of
 from utterd.config import BrokerSettings, Lane
 from utterd.doctor.broker_rights import examine_rights
-from utterd.doctor.broker_version import version_finding, version_of
+from utterd.doctor.broker_version import version_finding
 from utterd.doctor.finding import Finding, Findings, fault, ok, warning
 from utterd.errors import BrokerUnavailableError, ConfigurationError
 

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -136,6 +137,7 @@ class Proxy:
         accepting: whether new connections are passed on, or closed at once.
         accepted: how many were passed on.
         cut_after_bytes: of the broker's; where the next connection breaks off.
+        claims_4_3: whether the broker seems to be of RabbitMQ 4.3.
     """
 
     def __init__(self, broker_url: str) -> None:
@@ -145,6 +147,7 @@ class Proxy:
         self.accepting = True
         self.accepted = 0
         self.cut_after_bytes: int | None = None
+        self.claims_4_3 = False
         self._refused = 0
         self._speaking = asyncio.Event()
         self._speaking.set()
@@ -220,10 +223,20 @@ class Proxy:
         with suppress(OSError):
             while data := await reader.read(65536 if budget is None else budget):
                 await self._speaking.wait()
-                writer.write(data)
+                writer.write(_as_4_3(data) if self.claims_4_3 else data)
                 if budget is not None:
                     budget -= len(data)
         writer.close()
+
+
+def _as_4_3(data: bytes) -> bytes:
+    """The broker's first frame with another version, which has to be as long as its own."""
+    return re.sub(
+        rb"(?<=versionS\x00\x00\x00.)[0-9][0-9.]+",
+        lambda version: b"4.3.".ljust(len(version[0]), b"0"),
+        data,
+        flags=re.DOTALL,
+    )
 
 
 @pytest.fixture
@@ -319,6 +332,7 @@ class RunningConsumer:
             interruptions=self.interruptions,
             drain_timeout_s=kw.get("drain_timeout_s", 10.0),
             delays=kw.get("delays", SHORT_DELAYS),
+            hold_off=kw.get("hold_off"),
         )
         self.running = tasks.create_task(self.consumer.run(self.stop), name="consumer")
 
