@@ -8,6 +8,7 @@ from utterd.app import make_engine_host, make_planner
 from utterd.audio.formats import FORMATS
 from utterd.config import Settings
 from utterd.engines.host import engine_host
+from utterd.engines.pace import Pace
 from utterd.jobs.finish import Finished, finish
 from utterd.jobs.speak import speak
 from utterd_schemas.audio import AudioFormat
@@ -47,7 +48,9 @@ async def say_to_file(job: Job, path: Path, settings: Settings) -> SaidFacts:
     planner = make_planner(settings)
     plan = planner.plan(job)
     async with engine_host(make_engine_host(settings, planner)) as host:
-        speech = await speak(plan, host, urgent=True, timeout_s=settings.speech.job_timeout_s)
+        speech = await speak(
+            plan, host, pace=Pace(urgent=True), timeout_s=settings.speech.job_timeout_s
+        )
     finished: Finished = await asyncio.to_thread(finish, speech, plan)
     encoded = finished.encoded
     await asyncio.to_thread(path.write_bytes, encoded.data)

@@ -10,6 +10,7 @@ import structlog
 
 from utterd.backoff import FullJitter
 from utterd.engines.line import SegmentLine
+from utterd.engines.pace import Pace
 from utterd.engines.process import WorkerProcess
 from utterd.engines.protocol import PCM, EngineInfo, Utterance
 from utterd.environment import Environment
@@ -78,14 +79,14 @@ class EngineHost:
         self,
         utterance: Utterance,
         *,
-        urgent: bool = False,
+        pace: Pace | None = None,
         on_start: Callable[[], None] | None = None,
     ) -> PCM:
         """Speak one segment in the next free slot.
 
         Args:
             utterance: what to say.
-            urgent: whether it goes before utterances that are not.
+            pace: how soon it is wanted; without one, it is not urgent.
             on_start: called when a slot takes it.
 
         Returns:
@@ -95,7 +96,7 @@ class EngineHost:
             JobError: the engine refused or failed, or its process died.
         """
         outcome: asyncio.Future[PCM] = asyncio.get_running_loop().create_future()
-        self._line.put(_Request(utterance, outcome, on_start), urgent=urgent)
+        self._line.put(_Request(utterance, outcome, on_start), pace or Pace())
         return await outcome
 
     async def keep_worker(self, index: int, first: asyncio.Future[None]) -> None:

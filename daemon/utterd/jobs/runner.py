@@ -12,6 +12,7 @@ import structlog
 from utterd.broker.event import EventSink
 from utterd.broker.message import Delivery
 from utterd.config import Lane
+from utterd.engines.pace import Pace
 from utterd.environment import Environment
 from utterd.errors import DeadlineExceededError, EnvironmentFaultError, InternalError, JobError
 from utterd.interruptions import Interruption, Interruptions, WorkInHand
@@ -211,13 +212,14 @@ class Runner:
         """The audio of a plan, from the work of whoever is at it already."""
         is_ours = False
 
-        async def obtain() -> AudioFacts:
+        async def obtain(pace: Pace) -> AudioFacts:
             nonlocal is_ours
             is_ours = True
-            return await self._obtain(plan, order, stopwatch, work)
+            return await self._obtain(plan, order, stopwatch, work, pace)
 
+        is_urgent = order.lane is Lane.INTERACTIVE
         while True:
-            facts = await self.flights.run(plan.object_name, obtain)
+            facts = await self.flights.run(plan.object_name, obtain, urgent=is_urgent)
             if is_ours or plan.marks_name is None:
                 return facts
             # Who shared the work of a job that wants no marks has to have them made.
@@ -225,7 +227,7 @@ class Runner:
                 return whole
 
     async def _obtain(
-        self, plan: Plan, order: Order, stopwatch: Stopwatch, work: WorkInHand
+        self, plan: Plan, order: Order, stopwatch: Stopwatch, work: WorkInHand, pace: Pace
     ) -> AudioFacts:
         """The audio of a plan: from the store, or made and stored now."""
         with stopwatch.step("lookup"):
@@ -233,7 +235,7 @@ class Runner:
         if facts is not None:
             return facts
         with stopwatch.step("speak"):
-            speech = await self._speak(plan, order, work)
+            speech = await self._speak(plan, order, work, pace)
         with stopwatch.step("encode"):
             finished = await self.encoding.run(finish, speech, plan)
         with stopwatch.step("store"):
@@ -244,7 +246,7 @@ class Runner:
                 await upload.keep_in(self.spool)
                 raise
 
-    async def _speak(self, plan: Plan, order: Order, work: WorkInHand) -> Speech:
+    async def _speak(self, plan: Plan, order: Order, work: WorkInHand, pace: Pace) -> Speech:
         try:
             # The event's confirm is awaited beside the speech, not before it.
             async with asyncio.TaskGroup() as beside:
@@ -252,7 +254,7 @@ class Runner:
                 return await speak(
                     plan,
                     self.speaker,
-                    urgent=order.lane is Lane.INTERACTIVE,
+                    pace=pace,
                     timeout_s=self.job_timeout_s,
                     on_start=work.begin,
                     on_segment=self._progress_of(plan, order, work),

@@ -10,6 +10,7 @@ import numpy as np
 from utterd.audio.gate import Quality, judge
 from utterd.audio.join import Clip
 from utterd.audio.pcm import check_pcm
+from utterd.engines.pace import Pace
 from utterd.engines.protocol import PCM, Utterance
 from utterd.errors import DeadlineExceededError
 from utterd.jobs.plan import Plan
@@ -27,7 +28,7 @@ class Speaker(Protocol):
     """Whatever turns an utterance into samples, a segment at a time."""
 
     async def speak(
-        self, utterance: Utterance, *, urgent: bool = False, on_start: Started | None = None
+        self, utterance: Utterance, *, pace: Pace | None = None, on_start: Started | None = None
     ) -> PCM: ...
 
 
@@ -48,7 +49,7 @@ async def speak(
     plan: Plan,
     speaker: Speaker,
     *,
-    urgent: bool,
+    pace: Pace,
     timeout_s: float,
     on_start: Started | None = None,
     on_segment: SegmentDone | None = None,
@@ -60,7 +61,7 @@ async def speak(
     Args:
         plan: what to say.
         speaker: the engine.
-        urgent: whether the segments go before those of other jobs.
+        pace: how soon the segments are wanted.
         timeout_s: how long slots may work on all segments together.
         on_start: told when the engine begins with a segment.
         on_segment: told how many segments are done, each time one is.
@@ -77,7 +78,7 @@ async def speak(
 
         async def say(utterance: Utterance) -> PCM:
             with slot_time.segment(on_start) as begin:
-                return await speaker.speak(utterance, urgent=urgent, on_start=begin)
+                return await speaker.speak(utterance, pace=pace, on_start=begin)
 
         pcm, quality = await _speak_well(plan, segment, number, say)
         done += 1

@@ -76,9 +76,9 @@ async def test_a_job_that_takes_too_long_is_tried_again(open_line):
 class FullSpeaker(FixedSpeaker):
     """A speaker without a free slot."""
 
-    async def speak(self, utterance, *, urgent=False, on_start=None):
+    async def speak(self, utterance, *, pace=None, on_start=None):
         await asyncio.Event().wait()
-        return await super().speak(utterance, urgent=urgent, on_start=on_start)
+        return await super().speak(utterance, pace=pace, on_start=on_start)
 
 
 async def test_a_job_that_finds_no_slot_is_given_back(open_line):
