@@ -1,6 +1,7 @@
-"""Speaks one job into a file, with neither broker nor store."""
+"""Speaks one job into a file or a pipe, with neither broker nor store."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import TypedDict
 
@@ -30,6 +31,9 @@ class SaidFacts(TypedDict):
     quality: list[str]
 
 
+STANDARD_OUTPUT = Path("-")
+
+
 def format_of(path: Path) -> AudioFormat | None:
     """The format that a file's name asks for; None when it asks for none."""
     extension = path.suffix.removeprefix(".").lower()
@@ -38,8 +42,13 @@ def format_of(path: Path) -> AudioFormat | None:
     )
 
 
-async def say_to_file(job: Job, path: Path, settings: Settings) -> SaidFacts:
-    """Speak a job into a file.
+async def say_to(output: Path, job: Job, settings: Settings) -> SaidFacts:
+    """Speak a job into a file, or onto standard output.
+
+    Args:
+        output: the file, or `STANDARD_OUTPUT`.
+        job: what to say.
+        settings: of the engine and of speech.
 
     Raises:
         JobError: the job is not valid, or the engine failed.
@@ -53,9 +62,9 @@ async def say_to_file(job: Job, path: Path, settings: Settings) -> SaidFacts:
         )
     finished: Finished = await asyncio.to_thread(finish, speech, plan)
     encoded = finished.encoded
-    await asyncio.to_thread(path.write_bytes, encoded.data)
+    await asyncio.to_thread(_write, output, encoded.data)
     return SaidFacts(
-        path=str(path),
+        path=str(output),
         key=plan.key,
         voice=plan.full_voice,
         content_type=encoded.content_type,
@@ -66,3 +75,11 @@ async def say_to_file(job: Job, path: Path, settings: Settings) -> SaidFacts:
         sha256=encoded.sha256,
         quality=list(speech.reasons),
     )
+
+
+def _write(output: Path, data: bytes) -> None:
+    if output == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        output.write_bytes(data)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -56,14 +56,22 @@ class Bus:
 
     async def event(self, job_id: str, *kinds: EventType) -> ReceivedEvent:
         """Wait for the first event of a job that is of one of these types."""
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                for event in self.events:
-                    if event["subject"] == job_id and event["type"] in kinds:
-                        return event
-                incoming = await anext(self.incoming_events)
-                await incoming.ack()
-                self.events.append(structured(incoming))
+        try:
+            return await asyncio.wait_for(self._event(job_id, kinds), PATIENCE_S)
+        except TimeoutError:
+            raise AssertionError(
+                f"no {' or '.join(kinds)} for {job_id} in {PATIENCE_S:g} s; the last that the"
+                f" daemons logged: {self.place.last_words()}"
+            ) from None
+
+    async def _event(self, job_id: str, kinds: Collection[EventType]) -> ReceivedEvent:
+        while True:
+            for event in self.events:
+                if event["subject"] == job_id and event["type"] in kinds:
+                    return event
+            incoming = await anext(self.incoming_events)
+            await incoming.ack()
+            self.events.append(structured(incoming))
 
     async def buried(self, body: bytes) -> AbstractIncomingMessage:
         """Wait for the copy of a message among the dead."""
