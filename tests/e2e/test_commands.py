@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from hashlib import sha256
+from importlib.metadata import distribution
 
 import pytest
 import soundfile
@@ -119,6 +121,23 @@ def test_say_does_not_write_onto_a_terminal(place):
     os.close(terminal)
     assert ran.returncode == 2
     assert b"use a pipe" in ran.stderr
+
+
+def test_a_cut_model_file_is_named(place, files):
+    """Before the native code sees it: one line, status 78, and what to do (P-08)."""
+    installed = distribution("hibari-tts")
+    copy = files / "cut"
+    shutil.copytree(installed.locate_file("hibari"), copy / "hibari")
+    metadata = f"hibari_tts-{installed.version}.dist-info"
+    shutil.copytree(installed.locate_file(metadata), copy / metadata)
+    model = copy / "hibari/assets/hibari.onnx"
+    os.truncate(model, model.stat().st_size // 2)
+    path = os.pathsep.join((str(copy), os.environ.get("PYTHONPATH", "")))
+    ran = place.utterd("say", "Hello.", "-o", str(files / "no.wav"), PYTHONPATH=path)
+    assert (ran.returncode, ran.stdout) == (78, "")
+    (line,) = ran.stderr.splitlines()
+    assert f"hibari.onnx is broken: its {model.stat().st_size} bytes" in line
+    assert "pip install --force-reinstall" in line
 
 
 @pytest.fixture(scope="module")

@@ -106,9 +106,9 @@ class NodeControl:
             await self.run("set_vm_memory_high_watermark", "absolute", "512MB")
 
     @asynccontextmanager
-    async def impatient(self) -> AsyncIterator[None]:
-        """Channels that open in this block may keep a delivery unsettled for a second."""
-        wish = {"consumer_timeout": 1000, "channel_tick_interval": 500}
+    async def impatient(self, timeout_ms: int) -> AsyncIterator[None]:
+        """Channels that open in this block may keep a delivery unsettled for so long."""
+        wish = {"consumer_timeout": timeout_ms, "channel_tick_interval": 500}
         before = {name: await self._variable(name) for name in wish}
         await self._set_variables(wish)
         try:

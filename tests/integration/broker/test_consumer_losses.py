@@ -193,7 +193,7 @@ async def test_a_job_that_outlasts_the_consumer_timeout_comes_again(
             await finished.wait()
         await delivery.ack()
 
-    async with node_control.impatient(), consuming(settings, handle, prefetch=1) as running:
+    async with node_control.impatient(1000), consuming(settings, handle, prefetch=1) as running:
         await wire.publish(b"slow")
         await running.deliveries.get()
         assert (await running.deliveries.get()).message.body == b"slow"
@@ -202,6 +202,32 @@ async def test_a_job_that_outlasts_the_consumer_timeout_comes_again(
         assert (await running.deliveries.get()).message.body == b"next"
     assert await wire.ready(settings.queues.interactive) == 0
     assert await wire.ready(settings.queues.dead) == 0
+
+
+@pytest.mark.parametrize(
+    "broker_limits", [QueueLimits().model_copy(update={"consumer_timeout_s": 2})], ids=["2 s"]
+)
+async def test_jobs_behind_others_do_not_time_out(
+    settings, wire, consuming, node_control, broker_log
+):
+    """With as many deliveries as slots, none waits in our hand for longer than it works (M-17)."""
+    done = 0
+    all_done = asyncio.Event()
+
+    async def work(delivery) -> None:
+        nonlocal done
+        await asyncio.sleep(0.4)  # as a slot that speaks
+        await delivery.ack()
+        done += 1
+        if done == 8:
+            all_done.set()
+
+    async with node_control.impatient(2000), consuming(settings, work, prefetch=1):
+        for number in range(8):
+            await wire.publish(str(number).encode())
+        await all_done.wait()
+    assert "PRECONDITION_FAILED" not in await broker_log()
+    assert await wire.ready(settings.queues.interactive) == 0
 
 
 async def test_a_queue_that_may_not_be_read_is_tried_ever_more_seldom(
