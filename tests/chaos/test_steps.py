@@ -1,5 +1,6 @@
 """The daemon is killed at every step of a job's way, and another one takes over."""
 
+import asyncio
 from uuid import uuid4
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from chaos import victim
 from chaos.brittle import FAIL
 from chaos.ledger import Ledger
+from chaos.s3_proxy import Fault
+from support.place import PATIENCE_S
 from utterd.config import QueueLimits
 from utterd_schemas.events import EventType
 
@@ -82,6 +85,29 @@ async def test_a_finished_job_is_not_given_up(start, ledger: Ledger):
     await successor.stop()
     await ledger.check()
     assert len(ledger.events[job_id]) == 3  # started, and twice completed
+
+
+async def test_a_job_that_lapses_in_its_daemons_hand_ends_once(
+    start, ledger: Ledger, s3, management
+):
+    """Its connection is cut and its time runs out while it is worked on: it has expired."""
+    job_id = str(uuid4())
+    daemon = start(store=s3)
+    await daemon.until_logged("consuming")
+    s3.break_down(Fault.BLACK_HOLE)
+    await ledger.publish({"job_id": job_id, "text": "Too slow."}, expiration_s=3)
+    await daemon.until(lambda: s3.requests("HEAD", Fault.BLACK_HOLE))
+    async with asyncio.timeout(PATIENCE_S):
+        while not await management.close_connections("utterd consumer"):
+            pass
+    await ledger.until_lapsed(1)
+    s3.heal()
+    event = await ledger.terminal(job_id)
+    await daemon.stop()
+    assert event["type"] == EventType.EXPIRED
+    assert {one["id"] for one in ledger.events[job_id] if "started" not in one["type"]} == {
+        event["id"]
+    }
 
 
 @pytest.mark.parametrize("limits", [QueueLimits(delivery_limit=2)], ids=["two returns"])

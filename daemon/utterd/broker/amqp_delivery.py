@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 from aio_pika.abc import AbstractIncomingMessage
+from aio_pika.exceptions import ChannelInvalidStateError
 
 from utterd.broker.connection import BROKER_ERRORS, losses_raised
 from utterd.broker.message import Message
@@ -46,6 +47,13 @@ class AmqpDelivery:
     @property
     def lane(self) -> Lane:
         return self._lane
+
+    @property
+    def is_lost(self) -> bool:
+        try:
+            return self._incoming.channel.is_closed
+        except ChannelInvalidStateError:
+            return True
 
     async def ack(self) -> None:
         if await self._settle(self._incoming.ack()):

@@ -124,9 +124,14 @@ class Arrival(Protocol):
 class Delivery(Arrival, Protocol):
     """One handing-over of a message. Exactly one of the three settlements follows it.
 
-    A settlement never raises for a channel that is gone: the broker delivers again, and the
-    second pass finds the audio in the store.
+    Where it was lost before, none does. A settlement never raises for a channel that is gone: the
+    broker delivers again, and the second pass finds the audio in the store.
     """
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the broker has taken it back, so that somebody else may tell of the job."""
+        ...
 
     async def ack(self) -> None:
         """It is done with: the broker may forget it."""

@@ -112,6 +112,11 @@ class Runner:
             structlog.contextvars.bind_contextvars(job_id=order.job_id, lane=str(order.lane))
             settle = await self._work_to_settlement(delivery, order, stopwatch, work)
         work.close()
+        if delivery.is_lost and delivery.message.expiration_s is not None:
+            # Back in its lane, its time may have run out at once, and been told of. Whoever gets it
+            # next, from there or from the lapsed, finds the audio.
+            log.warning("job_left_to_the_broker")
+            return
         await settle()
 
     async def _work_to_settlement(

@@ -88,6 +88,20 @@ async def test_a_settlement_on_a_dead_channel_is_dropped(
     assert await wire.ready(through_proxy.queues.dead) == 0
 
 
+async def test_a_delivery_knows_that_it_is_lost(through_proxy, proxy, wire, consuming, until):
+    """From the end of its channel on, and not before."""
+
+    async def keep(_delivery) -> None:
+        await asyncio.Event().wait()
+
+    async with consuming(through_proxy, keep, prefetch=1, drain_timeout_s=0) as running:
+        await wire.publish(b"1")
+        delivery = await running.deliveries.get()
+        assert not delivery.is_lost
+        proxy.cut()
+        await until(lambda: delivery.is_lost)
+
+
 @pytest.mark.parametrize("position_bytes", range(500, 1800, 65))
 async def test_survives_a_cut_at_any_point(through_proxy, proxy, wire, consuming, position_bytes):
     """Wherever its first connection breaks off, the consumer gets another and works."""

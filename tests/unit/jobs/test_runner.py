@@ -294,6 +294,28 @@ async def test_the_interactive_lane_is_urgent(open_line, lane):
     assert speaker.urgent == {lane is Lane.INTERACTIVE}
 
 
+@pytest.mark.parametrize("body", [job(), job(text="..."), b"{"], ids=["good", "bad", "broken"])
+async def test_who_has_lost_a_job_that_may_lapse_does_not_tell_of_it(open_line, body):
+    """Its time may have run out in the lane, and then it has expired for everybody."""
+    async with open_line() as line:
+        lost = line.deliver(body, message_id="mine", expiration_s=5.0)
+        lost.is_lost = True
+        await line.runner.run(lost)
+        assert set(line.outcomes) <= {"started"}
+        assert (lost.settlement, line.broker.dead, line.broker.postponed) == (None, [], [])
+        await line.run(body, message_id="mine", expiration_s=5.0)
+        assert len(set(line.outcomes) - {"started"}) == 1
+
+
+async def test_who_has_lost_any_other_job_tells_of_it(open_line):
+    """Its lane may be gone, and nobody else would."""
+    async with open_line() as line:
+        lost = line.deliver(job())
+        lost.is_lost = True
+        await line.runner.run(lost)
+        assert line.outcomes == ["started", "completed"]
+
+
 async def test_an_interactive_job_hurries_the_batch_job_that_it_equals(open_line):
     """They share one synthesis, and somebody waits for it now."""
 
