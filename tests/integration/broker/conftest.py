@@ -177,6 +177,11 @@ class Proxy:
             for writer in writers:
                 writer.transport.abort()
 
+    def say(self, frame: bytes) -> None:
+        """Put words into the broker's mouth, on all connections."""
+        for client, _ in self._pairs.values():
+            client.write(frame)
+
     def silence(self) -> None:
         """Hold back what the broker says from now on."""
         self._speaking.clear()

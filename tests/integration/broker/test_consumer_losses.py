@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from pamqp import commands, frame
 from pydantic import SecretStr
 
 from utterd.backoff import FullJitter
@@ -216,6 +217,35 @@ async def test_a_job_that_outlasts_the_consumer_timeout_comes_again(
         assert (await running.deliveries.get()).message.body == b"next"
     assert await wire.ready(settings.queues.interactive) == 0
     assert await wire.ready(settings.queues.dead) == 0
+
+
+async def test_rabbitmq_4_3_cancels_the_consumer_of_a_job_that_takes_too_long(
+    through_proxy, proxy, wire, consuming, management
+):
+    """Its channel stays open there, but a cancelled consumer would get nothing any more."""
+    proxy.claims_4_3 = True
+    finished = asyncio.Event()
+    deliveries = 0
+
+    async def handle(delivery) -> None:
+        nonlocal deliveries
+        deliveries += 1
+        if deliveries == 1:
+            await finished.wait()
+        await delivery.ack()
+
+    async with consuming(through_proxy, handle, prefetch=1) as running:
+        await wire.publish(b"slow")
+        await running.deliveries.get()
+        consumer = await management.consumer(through_proxy.queues.interactive)
+        # As 4.3 tells of it to whoever announced the capability `consumer_cancel_notify`.
+        cancel = commands.Basic.Cancel(consumer_tag=consumer["consumer_tag"], nowait=True)
+        proxy.say(frame.marshal(cancel, consumer["channel_details"]["number"]))
+        assert (await running.deliveries.get()).message.body == b"slow"
+        finished.set()
+        await wire.publish(b"next")
+        assert (await running.deliveries.get()).message.body == b"next"
+    assert await wire.ready(through_proxy.queues.interactive) == 0
 
 
 @pytest.mark.parametrize(
