@@ -175,7 +175,9 @@ class LapsedRunner:
         self, lapse: Lapse, sender: Sender, expires_at: datetime | None
     ) -> _Ending:
         if lapse.has_expired and sender.job_id is not None:
-            at = expires_at or lapse.message.expires_at or lapse.at or self.now()
+            # The job's own instant may lie far ahead of the one at which the broker gave it up.
+            known = (expires_at, lapse.message.expires_at, lapse.at)
+            at = min((instant for instant in known if instant), default=self.now())
             return _Expiry(sender.job_id, sender, at)
         return _Failure(sender, _error_of(lapse))
 

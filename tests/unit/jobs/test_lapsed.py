@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -60,6 +60,16 @@ async def test_a_job_that_waited_too_long_has_expired(open_line):
         assert data["labels"] == {"page": "3"}
         assert datetime.fromisoformat(data["expires_at"]) == NOW
         assert line.broker.dead == []
+
+
+@pytest.mark.parametrize("ahead", [-60, 60])
+async def test_the_earliest_instant_counts(open_line, ahead):
+    """A job can have an instant of its own, before or after the broker's."""
+    own = NOW + timedelta(seconds=ahead)
+    body = json.dumps({"job_id": "j-1", "text": "Hello.", "expires_at": own.isoformat()}).encode()
+    async with open_line() as line:
+        await end(line, body, lapsed("expired"))
+        assert datetime.fromisoformat(told(line)[0]["expires_at"]) == min(NOW, own)
 
 
 async def test_a_job_that_was_delivered_too_often_has_failed(open_line):
