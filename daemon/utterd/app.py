@@ -12,12 +12,14 @@ from pathlib import Path
 
 import structlog
 
+from utterd import __version__
 from utterd.backoff import FullJitter
+from utterd.broker.connection import address
 from utterd.broker.consumer import Consumer
 from utterd.broker.event import EventSink
 from utterd.broker.publisher import ENVIRONMENT_PART as PUBLISHING_PART
 from utterd.broker.publisher import Publisher
-from utterd.config import Settings, StoreSettings
+from utterd.config import Lane, Settings, StoreSettings
 from utterd.engines.host import EngineHost, engine_host
 from utterd.engines.registry import engine_module
 from utterd.environment import Environment
@@ -30,13 +32,17 @@ from utterd.jobs.runner import STORE_PART, Runner
 from utterd.jobs.singleflight import SingleFlight
 from utterd.jobs.speak import Speaker
 from utterd.lifecycle import stop_on_signals
+from utterd.monitor import Monitor
 from utterd.offload import Offload
 from utterd.ops.cpu import plan_workers, usable_cores
+from utterd.ops.energy import EnergyCollector
+from utterd.ops.metrics import Metrics
 from utterd.store.filesystem import FilesystemObjectStore
 from utterd.store.protocol import ObjectStore
 from utterd.store.s3 import open_s3_store
 from utterd.store.s3_client import S3Options
 from utterd.store.spool import Spool
+from utterd.supervision import supervised
 
 log = structlog.get_logger(__name__)
 
@@ -102,8 +108,20 @@ def _s3_options(settings: StoreSettings) -> S3Options:
     )
 
 
+def make_metrics(planner: Planner) -> Metrics:
+    """The metrics of this daemon, with what runs here."""
+    metrics = Metrics()
+    info = planner.info
+    metrics.describe_build(version=__version__, engine=info.name, engine_version=info.version)
+    metrics.registry.register(EnergyCollector())
+    return metrics
+
+
 def make_engine_host(
-    settings: Settings, planner: Planner, environment: Environment | None = None
+    settings: Settings,
+    planner: Planner,
+    environment: Environment | None = None,
+    metrics: Metrics | None = None,
 ) -> EngineHost:
     """The configured engine's workers, sized for this machine; not started."""
     engine = settings.engine
@@ -114,6 +132,7 @@ def make_engine_host(
         cancel_grace_s=engine.cancel_grace_s,
         max_worker_bytes=engine.max_worker_bytes,
         environment=environment,
+        metrics=metrics,
     )
 
 
@@ -127,6 +146,7 @@ def make_runner(  # noqa: PLR0913 - one argument a part
     sink: EventSink,
     environment: Environment,
     interruptions: Interruptions,
+    metrics: Metrics,
     encoding: Offload,
     tasks: asyncio.TaskGroup,
 ) -> Runner:
@@ -141,6 +161,7 @@ def make_runner(  # noqa: PLR0913 - one argument a part
         flights=SingleFlight(tasks),
         environment=environment,
         interruptions=interruptions,
+        metrics=metrics,
         encoding=encoding,
         now=utc_now,
         monotonic=time.monotonic,
@@ -160,6 +181,7 @@ def make_lapsed_runner(
     objects: ObjectStore,
     sink: EventSink,
     environment: Environment,
+    metrics: Metrics,
 ) -> LapsedRunner:
     """What tells of jobs that the broker gave up, from parts that are open already."""
     return LapsedRunner(
@@ -169,6 +191,7 @@ def make_lapsed_runner(
         sink=sink,
         announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now),
         environment=environment,
+        metrics=metrics,
         now=utc_now,
         monotonic=time.monotonic,
         max_message_bytes=settings.speech.max_message_bytes,
@@ -183,15 +206,27 @@ async def run_daemon(settings: Settings) -> None:
         ConfigurationError: the settings, the engine or the topology need a person.
     """
     planner = make_planner(settings)
-    environment, interruptions = Environment(), Interruptions()
-    host = make_engine_host(settings, planner, environment)
-    publisher = Publisher(settings.broker, environment)
+    metrics = make_metrics(planner)
+    environment, interruptions = Environment(metrics), Interruptions()
+    host = make_engine_host(settings, planner, environment, metrics)
+    publisher = Publisher(settings.broker, environment, metrics=metrics)
     async with AsyncExitStack() as parts:
         stop = parts.enter_context(stop_on_signals())
+        monitor = Monitor(
+            slots=host,
+            environment=environment,
+            interruptions=interruptions,
+            stop=stop,
+            broker=address(settings.broker),
+            lanes=tuple(map(settings.broker.queues.of_lane, Lane)),
+            max_work_s=settings.broker.limits.consumer_timeout_s,
+        )
+        await parts.enter_async_context(supervised(monitor, metrics, settings.health))
         objects = await parts.enter_async_context(open_store(settings.store))
         files = await parts.enter_async_context(Offload("spool", threads=1))
         encoding = await parts.enter_async_context(Offload("encode", threads=host.slots))
         await parts.enter_async_context(engine_host(host))
+        monitor.is_loaded = True
         tasks = await parts.enter_async_context(asyncio.TaskGroup())
         spool = make_spool(settings.store, files)
         runner = make_runner(
@@ -203,6 +238,7 @@ async def run_daemon(settings: Settings) -> None:
             sink=publisher,
             environment=environment,
             interruptions=interruptions,
+            metrics=metrics,
             encoding=encoding,
             tasks=tasks,
         )
@@ -216,14 +252,17 @@ async def run_daemon(settings: Settings) -> None:
                 objects=objects,
                 sink=publisher,
                 environment=environment,
+                metrics=metrics,
             ).run,
             tasks=tasks,
             environment=environment,
             interruptions=interruptions,
             drain_timeout_s=settings.lifecycle.drain_timeout_s,
+            consuming=monitor.consuming,
+            metrics=metrics,
         )
         # Nothing is taken before the store has answered once.
-        environment.report(STORE_PART, "not asked yet")
+        environment.report(STORE_PART, f"{objects.bucket} has not answered yet")
         background = [
             tasks.create_task(publisher.run(), name="publisher"),
             tasks.create_task(
@@ -233,6 +272,12 @@ async def run_daemon(settings: Settings) -> None:
             tasks.create_task(
                 environment.watch(PUBLISHING_PART, publisher.probe, PROBE_DELAYS),
                 name="publishing-watch",
+            ),
+            tasks.create_task(
+                monitor.watch_queues(
+                    publisher.queue_depths, settings.broker.queues.watched, metrics
+                ),
+                name="queue-watch",
             ),
         ]
         await consumer.run(stop)

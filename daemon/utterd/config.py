@@ -74,6 +74,11 @@ class QueueNames(Section):
     def of_lane(self, lane: Lane) -> str:
         return self.interactive if lane is Lane.INTERACTIVE else self.batch
 
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The queues whose depth tells how the daemons fare."""
+        return self.interactive, self.batch, self.lapsed, self.dead
+
 
 class QueueLimits(Section):
     """Arguments of the job queues."""
@@ -233,6 +238,18 @@ class LifecycleSettings(Section):
     """How long jobs in hand may take to finish after SIGTERM; what is left goes back."""
 
 
+class HealthSettings(Section):
+    """The HTTP server for health, metrics and the status page. It holds no job's text."""
+
+    enabled: bool = True
+    """Whether it runs."""
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """The address that it listens at. It asks nobody who they are: leave it on loopback, or on an
+    address that only those who watch can reach."""
+    port: int = Field(default=9464, ge=0, le=65_535)
+    """The port; 0 takes a free one, which the log tells. Each instance on a host needs its own."""
+
+
 class LogSettings(Section):
     """Logs, on standard error."""
 
@@ -265,5 +282,7 @@ class Settings(BaseSettings):
     """Events."""
     lifecycle: LifecycleSettings = LifecycleSettings()
     """Start and stop."""
+    health: HealthSettings = HealthSettings()
+    """Health, metrics and the status page."""
     log: LogSettings = LogSettings()
     """Logs."""

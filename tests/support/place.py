@@ -66,6 +66,8 @@ class Place:
             "UTTERD_BROKER__LIMITS": self.broker.limits.model_dump_json(),
             "UTTERD_STORE__SPOOL_DIRECTORY": str(self.spool),
             "UTTERD_LOG__FORMAT": "json",
+            # A free one: several daemons work here at once.
+            "UTTERD_HEALTH__PORT": "0",
             **{environment_name(f"store.{name}"): str(value) for name, value in store.items()},
         }
 

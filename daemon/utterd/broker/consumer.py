@@ -27,6 +27,7 @@ from utterd.environment import Environment
 from utterd.errors import ConfigurationError
 from utterd.interruptions import Interruptions
 from utterd.lifecycle import first_of, unless_stopped
+from utterd.ops.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +53,8 @@ class Consumer:
         drain_timeout_s: how long jobs in hand may take to finish after a stop.
         delays: waits between attempts to connect.
         hold_off: the wait before jobs are taken again that were only taken to go back.
+        consuming: set while every queue has a consumer that the broker has confirmed.
+        metrics: counts the losses.
     """
 
     def __init__(  # noqa: PLR0913 - one argument a part
@@ -65,6 +68,8 @@ class Consumer:
         environment: Environment,
         interruptions: Interruptions,
         drain_timeout_s: float,
+        consuming: asyncio.Event | None = None,
+        metrics: Metrics | None = None,
         delays: FullJitter | None = None,
         hold_off: HoldOff | None = None,
     ) -> None:
@@ -82,11 +87,11 @@ class Consumer:
         self._environment = environment
         self._interruptions = interruptions
         self._drain_timeout_s = drain_timeout_s
+        self._metrics = metrics or Metrics()
         self._in_hand: set[asyncio.Task[None]] = set()
         self._hold_off = hold_off or HoldOff()
         self._delays = delays or FullJitter(base_s=0.2, cap_s=settings.reconnect_cap_s)
-        self.consuming = asyncio.Event()
-        """Set while every queue has a consumer that the broker has confirmed."""
+        self.consuming = consuming or asyncio.Event()
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._subscriptions = 0
@@ -130,6 +135,7 @@ class Consumer:
                         await self._drain()
         except BROKER_ERRORS as error:
             log.warning("consumer_lost", reason=str(error) or type(error).__name__)
+            self._metrics.consumer_lost("connection")
         except ConfigurationError as error:
             if not self._subscriptions:
                 raise
@@ -179,6 +185,8 @@ class Consumer:
                 self._quiet.set()
                 self._hold_off.ended(returns_count=lost or nacks_count)
             if lost:
+                by_broker = any(one.is_set() for one in cancelled)
+                self._metrics.consumer_lost("cancelled" if by_broker else "channel")
                 return
             self._interruptions.hand_back()
 

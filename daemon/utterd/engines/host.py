@@ -17,6 +17,7 @@ from utterd.environment import Environment
 from utterd.errors import ConfigurationError
 from utterd.ops.cpu import WorkerPlan
 from utterd.ops.memory import resident_bytes
+from utterd.ops.metrics import Metrics
 
 ENVIRONMENT_PART = "engine"
 MEMORY_CHECK_INTERVAL_S = 1.0
@@ -41,6 +42,7 @@ class EngineHost:
         cancel_grace_s: how long a cancelled utterance may keep its slot.
         max_worker_bytes: resident memory beyond which a worker is replaced.
         environment: told when there is no worker to speak.
+        metrics: counts the workers that died.
         restart_delays: waits between attempts to replace a worker that died.
     """
 
@@ -53,6 +55,7 @@ class EngineHost:
         cancel_grace_s: float = 5.0,
         max_worker_bytes: int | None = None,
         environment: Environment | None = None,
+        metrics: Metrics | None = None,
         restart_delays: FullJitter | None = None,
     ) -> None:
         self.info = info
@@ -61,6 +64,7 @@ class EngineHost:
         self._cancel_grace_s = cancel_grace_s
         self._max_worker_bytes = max_worker_bytes
         self._environment = environment or Environment()
+        self._metrics = metrics or Metrics()
         self._restart_delays = restart_delays or FullJitter(base_s=0.1, cap_s=30.0)
         self._line: SegmentLine[_Request] = SegmentLine()
         self._workers: dict[int, WorkerProcess] = {}
@@ -69,6 +73,16 @@ class EngineHost:
     def slots(self) -> int:
         """Segments that can be spoken at once."""
         return self.plan.slots
+
+    @property
+    def busy(self) -> int:
+        """Slots that speak."""
+        return sum(worker.pending for worker in self._workers.values())
+
+    @property
+    def waiting(self) -> int:
+        """Segments that wait for a slot."""
+        return len(self._line)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -125,6 +139,7 @@ class EngineHost:
                     first.set_result(None)
                 await self._use(index, worker)
                 log.warning("worker_died", pid=worker.pid, exit_status=worker.exit_status)
+                self._metrics.worker_died()
             failures += 1
             await self._restart_delays.wait(failures)
 

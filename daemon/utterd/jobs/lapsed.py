@@ -26,6 +26,7 @@ from utterd.jobs.outcome import completed, failed
 from utterd.jobs.plan import Planner
 from utterd.jobs.runner import STORE_PART
 from utterd.jobs.stopwatch import Stopwatch
+from utterd.ops.metrics import Metrics
 from utterd.store.protocol import ObjectStore
 from utterd_schemas.events import CompletedData, ExpiredData
 
@@ -70,6 +71,7 @@ class LapsedRunner:
         now: the clock; instants have a zone.
         monotonic: the clock for durations, in seconds.
         max_message_bytes: the largest body.
+        metrics: counts the endings.
         presign_expires_s: lifetime of links in events; None for no links.
     """
 
@@ -82,6 +84,7 @@ class LapsedRunner:
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     max_message_bytes: int
+    metrics: Metrics
     presign_expires_s: int | None = None
 
     async def run(self, delivery: Delivery) -> None:
@@ -120,6 +123,7 @@ class LapsedRunner:
                 if sender.job_id is not None:
                     await self.announcer.announce(failed(sender.job_id, sender, error), sender)
                 await self.sink.bury(lapse.message, error)
+        self.metrics.job_settled("lapsed", _outcome_of(ending))
         await delivery.ack()
 
     async def _ending(self, lapse: Lapse) -> _Ending:
@@ -180,6 +184,16 @@ class LapsedRunner:
             at = min((instant for instant in known if instant), default=self.now())
             return _Expiry(sender.job_id, sender, at)
         return _Failure(sender, _error_of(lapse))
+
+
+def _outcome_of(ending: _Ending) -> str:
+    match ending:
+        case CompletedData():
+            return "completed"
+        case _Expiry():
+            return "expired"
+        case _Failure():
+            return "failed"
 
 
 def _error_of(lapse: Lapse) -> JobError:

@@ -29,10 +29,11 @@ from utterd.jobs.speak import Speaker, Speech, speak
 from utterd.jobs.stopwatch import Stopwatch
 from utterd.jobs.store import Upload, store
 from utterd.offload import Offload
+from utterd.ops.metrics import Metrics
 from utterd.store.audio_object import AudioFacts
 from utterd.store.protocol import ObjectStore
 from utterd.store.spool import Spool
-from utterd_schemas.events import EventData
+from utterd_schemas.events import CompletedData, EventData
 
 log = structlog.get_logger(__name__)
 
@@ -64,6 +65,7 @@ class Runner:
         environment: told when the store does not work.
         spool: keeps finished audio that the store could not take.
         interruptions: ends work early.
+        metrics: counts what happens.
         progress: whether finished segments are announced.
         presign_expires_s: lifetime of links in events; None for no links.
     """
@@ -84,6 +86,7 @@ class Runner:
     environment: Environment
     spool: Spool
     interruptions: Interruptions
+    metrics: Metrics
     progress: bool = False
     presign_expires_s: int | None = None
 
@@ -94,6 +97,7 @@ class Runner:
                 await self._run(delivery, work)
         except Exception as bug:
             log.exception("delivery_met_a_bug", error=type(bug).__name__)
+            self.metrics.job_settled(delivery.lane, "rejected")
             await delivery.reject()
 
     async def _run(self, delivery: Delivery, work: WorkInHand) -> None:
@@ -110,6 +114,7 @@ class Runner:
         else:
             work.job_id = order.job_id
             structlog.contextvars.bind_contextvars(job_id=order.job_id, lane=str(order.lane))
+            self.metrics.job_taken(order.lane, order.queue_s)
             settle = await self._work_to_settlement(delivery, order, stopwatch, work)
         work.close()
         if delivery.is_lost and delivery.message.expiration_s is not None:
@@ -131,7 +136,7 @@ class Runner:
             return self._after_a_timeout(delivery, order, work, None if limit.expired() else end)
         except EnvironmentFaultError as fault:
             log.warning("job_handed_back", code=str(fault.code))
-            return delivery.release
+            return partial(self._hand_back, delivery)
         except JobError as error:
             return partial(self._try_again_or_give_up, delivery, order, error)
         except asyncio.CancelledError as end:
@@ -150,7 +155,7 @@ class Runner:
             # Somebody wants the task itself to end.
             raise end
         if work.interruption is Interruption.HANDED_BACK:
-            return delivery.release
+            return partial(self._hand_back, delivery)
         return partial(self._conclude, delivery, order, cancelled(order))
 
     def _after_a_timeout(
@@ -176,7 +181,16 @@ class Runner:
     async def _conclude(self, delivery: Delivery, order: Order, event: EventData) -> None:
         """A terminal event, and only then an ack."""
         await self.announcer.announce(event, order.sender)
+        if isinstance(event, CompletedData):
+            self.metrics.job_completed(order.lane, event)
+        else:
+            self.metrics.job_settled(order.lane, event.type.outcome)
         await delivery.ack()
+
+    async def _hand_back(self, delivery: Delivery) -> None:
+        """Somebody else's, or ours again later."""
+        self.metrics.job_settled(delivery.lane, "handed_back")
+        await delivery.release()
 
     async def _work(self, order: Order, stopwatch: Stopwatch, work: WorkInHand) -> EventData:
         """From an order to what the terminal event says."""
@@ -293,6 +307,7 @@ class Runner:
         if sender.job_id is not None:
             await self.announcer.announce(failed(sender.job_id, sender, error), sender)
         await self.sink.bury(message, error)
+        self.metrics.attempt_failed(delivery.lane, error.code, "failed")
         await delivery.ack()
 
     async def _try_again_or_give_up(
@@ -308,6 +323,7 @@ class Runner:
         await self.sink.postpone(
             delivery.message, order.lane, history_after(error, history), delay_s=delay_s
         )
+        self.metrics.attempt_failed(order.lane, error.code, "postponed")
         await delivery.ack()
 
     async def _announce_start(self, plan: Plan, order: Order, work: WorkInHand) -> None:

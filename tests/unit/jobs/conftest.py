@@ -21,6 +21,7 @@ from utterd.jobs.plan import Plan, Planner
 from utterd.jobs.runner import Runner
 from utterd.jobs.singleflight import SingleFlight
 from utterd.offload import Offload
+from utterd.ops.metrics import Metrics
 from utterd.store.spool import Spool
 from utterd.testing.broker import InMemoryBroker, InMemoryDelivery, Settlement
 from utterd.testing.engine import SAMPLE_RATE_HZ, FixedSpeaker
@@ -159,6 +160,7 @@ def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
                 "environment": environment,
                 "spool": spool,
                 "interruptions": interruptions,
+                "metrics": Metrics(),
             }
             runner = Runner(**(parts | replaced))
             yield Line(runner, broker, speaker, objects, spool, environment, interruptions)

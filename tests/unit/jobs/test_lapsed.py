@@ -12,6 +12,7 @@ from utterd.errors import StoreUnavailableError
 from utterd.jobs.announce import Announcer
 from utterd.jobs.lapsed import LapsedRunner
 from utterd.jobs.runner import STORE_PART
+from utterd.ops.metrics import Metrics
 from utterd.testing.broker import Settlement
 from utterd.testing.store import InMemoryObjectStore
 
@@ -35,6 +36,7 @@ def runner_of(line, **replaced):
         "now": lambda: NOW,
         "monotonic": time.monotonic,
         "max_message_bytes": 1000,
+        "metrics": Metrics(),
     }
     return LapsedRunner(**(parts | replaced))
 
