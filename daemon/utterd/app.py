@@ -1,26 +1,21 @@
-"""The composition root: makes every part from the settings and ties them together."""
+"""The composition root: makes every part from the settings."""
 
 import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import structlog
 
 from utterd import __version__
 from utterd.backoff import FullJitter
-from utterd.broker.connection import address
-from utterd.broker.consumer import Consumer
 from utterd.broker.event import EventSink
-from utterd.broker.publisher import ENVIRONMENT_PART as PUBLISHING_PART
-from utterd.broker.publisher import Publisher
-from utterd.config import Lane, Settings, StoreSettings
-from utterd.engines.host import EngineHost, engine_host
+from utterd.config import Settings, StoreSettings
+from utterd.engines.host import EngineHost
 from utterd.engines.registry import engine_module
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError, UnknownVoiceError
@@ -28,11 +23,10 @@ from utterd.interruptions import Interruptions
 from utterd.jobs.announce import Announcer
 from utterd.jobs.lapsed import LapsedRunner
 from utterd.jobs.plan import Planner
-from utterd.jobs.runner import STORE_PART, Runner
+from utterd.jobs.planning import JobPlanner
+from utterd.jobs.runner import Runner
 from utterd.jobs.singleflight import SingleFlight
 from utterd.jobs.speak import Speaker
-from utterd.lifecycle import stop_on_signals
-from utterd.monitor import Monitor
 from utterd.offload import Offload
 from utterd.ops.cpu import plan_workers, usable_cores
 from utterd.ops.energy import EnergyCollector
@@ -42,7 +36,6 @@ from utterd.store.protocol import ObjectStore
 from utterd.store.s3 import open_s3_store
 from utterd.store.s3_client import S3Options
 from utterd.store.spool import Spool
-from utterd.supervision import supervised
 
 log = structlog.get_logger(__name__)
 
@@ -139,7 +132,7 @@ def make_engine_host(
 def make_runner(  # noqa: PLR0913 - one argument a part
     settings: Settings,
     *,
-    planner: Planner,
+    planner: JobPlanner,
     speaker: Speaker,
     objects: ObjectStore,
     spool: Spool,
@@ -177,7 +170,7 @@ def make_runner(  # noqa: PLR0913 - one argument a part
 def make_lapsed_runner(
     settings: Settings,
     *,
-    planner: Planner,
+    planner: JobPlanner,
     objects: ObjectStore,
     sink: EventSink,
     environment: Environment,
@@ -197,93 +190,6 @@ def make_lapsed_runner(
         max_message_bytes=settings.speech.max_message_bytes,
         presign_expires_s=settings.store.presign_expires_s,
     )
-
-
-async def run_daemon(settings: Settings) -> None:
-    """Consume jobs until a signal says stop, then finish what is in hand.
-
-    Raises:
-        ConfigurationError: the settings, the engine or the topology need a person.
-    """
-    planner = make_planner(settings)
-    metrics = make_metrics(planner)
-    environment, interruptions = Environment(metrics), Interruptions()
-    host = make_engine_host(settings, planner, environment, metrics)
-    publisher = Publisher(settings.broker, environment, metrics=metrics)
-    async with AsyncExitStack() as parts:
-        stop = parts.enter_context(stop_on_signals())
-        monitor = Monitor(
-            slots=host,
-            environment=environment,
-            interruptions=interruptions,
-            stop=stop,
-            broker=address(settings.broker),
-            lanes=tuple(map(settings.broker.queues.of_lane, Lane)),
-            max_work_s=settings.broker.limits.consumer_timeout_s,
-        )
-        await parts.enter_async_context(supervised(monitor, metrics, settings.health))
-        objects = await parts.enter_async_context(open_store(settings.store))
-        files = await parts.enter_async_context(Offload("spool", threads=1))
-        encoding = await parts.enter_async_context(Offload("encode", threads=host.slots))
-        await parts.enter_async_context(engine_host(host))
-        monitor.is_loaded = True
-        tasks = await parts.enter_async_context(asyncio.TaskGroup())
-        spool = make_spool(settings.store, files)
-        runner = make_runner(
-            settings,
-            planner=planner,
-            speaker=host,
-            objects=objects,
-            spool=spool,
-            sink=publisher,
-            environment=environment,
-            interruptions=interruptions,
-            metrics=metrics,
-            encoding=encoding,
-            tasks=tasks,
-        )
-        consumer = Consumer(
-            settings.broker,
-            prefetch=host.slots,
-            handle=runner.run,
-            handle_lapsed=make_lapsed_runner(
-                settings,
-                planner=planner,
-                objects=objects,
-                sink=publisher,
-                environment=environment,
-                metrics=metrics,
-            ).run,
-            tasks=tasks,
-            environment=environment,
-            interruptions=interruptions,
-            drain_timeout_s=settings.lifecycle.drain_timeout_s,
-            consuming=monitor.consuming,
-            metrics=metrics,
-        )
-        # Nothing is taken before the store has answered once.
-        environment.report(STORE_PART, f"{objects.bucket} has not answered yet")
-        background = [
-            tasks.create_task(publisher.run(), name="publisher"),
-            tasks.create_task(
-                environment.watch(STORE_PART, partial(probe_store, objects, spool), PROBE_DELAYS),
-                name="store-watch",
-            ),
-            tasks.create_task(
-                environment.watch(PUBLISHING_PART, publisher.probe, PROBE_DELAYS),
-                name="publishing-watch",
-            ),
-            tasks.create_task(
-                monitor.watch_queues(
-                    publisher.queue_depths, settings.broker.queues.watched, metrics
-                ),
-                name="queue-watch",
-            ),
-        ]
-        await consumer.run(stop)
-        for task in background:
-            task.cancel()
-    log.info("stopped")
 
 
 def make_spool(settings: StoreSettings, files: Offload) -> Spool:

@@ -14,7 +14,7 @@ from utterd.ops.systemd import Notifier, keep_informed, watchdog_interval_s
 
 @asynccontextmanager
 async def supervised(
-    monitor: Monitor, metrics: Metrics, settings: HealthSettings
+    monitor: Monitor, metrics: Metrics, settings: HealthSettings, notifier: Notifier
 ) -> AsyncIterator[None]:
     """Serve health and metrics, and keep systemd informed, for the length of the block.
 
@@ -23,12 +23,13 @@ async def supervised(
     """
     _watch_gauges(monitor, metrics)
     async with AsyncExitStack() as parts:
+        tasks = await parts.enter_async_context(asyncio.TaskGroup())
         if settings.enabled:
             routes = HealthRoutes(monitor.status, metrics, monitor.is_alive)
             await parts.enter_async_context(health_server(routes, settings.host, settings.port))
-        informing = asyncio.create_task(
+        informing = tasks.create_task(
             keep_informed(
-                Notifier.from_environment(),
+                notifier,
                 monitor.status,
                 monitor.is_alive,
                 consuming=monitor.consuming,

@@ -34,6 +34,20 @@ def start(place: Place) -> Iterator[Callable[..., Daemon]]:
         daemon.kill()
 
 
+@pytest.fixture
+def start_alone(start: Callable[..., Daemon]) -> Iterator[Callable[..., Daemon]]:
+    """Start daemons that end with their test, and so work on no other test's jobs."""
+    started: list[Daemon] = []
+
+    def start_one(**settings: str) -> Daemon:
+        started.append(start(**settings))
+        return started[-1]
+
+    yield start_one
+    for daemon in started:
+        daemon.kill()
+
+
 @pytest.fixture(scope="module")
 def daemon(start: Callable[..., Daemon]) -> Daemon:
     """The daemon that a module's tests share."""

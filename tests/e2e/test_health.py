@@ -20,11 +20,8 @@ class Watcher:
         self._daemon, self._client = daemon, client
 
     async def _url(self, path):
-        while True:
-            for line in self._daemon.log:
-                if line["event"] == "health_served":
-                    return f"http://127.0.0.1:{line['port']}{path}"
-            await asyncio.sleep(0)
+        served = await self._daemon.logged("health_served")
+        return f"http://127.0.0.1:{served['port']}{path}"
 
     async def until_ready(self, *, ready=True):
         """Ask until the daemon is ready, or no longer is; returns the whole answer."""
@@ -45,20 +42,6 @@ class Watcher:
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         )
-
-
-@pytest.fixture
-def start_alone(start):
-    """Start daemons that work on no other test's jobs."""
-    started = []
-
-    def start_one(**settings):
-        started.append(start(**settings))
-        return started[-1]
-
-    yield start_one
-    for daemon in started:
-        daemon.kill()
 
 
 @pytest.fixture

@@ -5,7 +5,18 @@ from typing import Annotated
 import typer
 
 from utterd import __version__
-from utterd.cli import cancel, daemon, dead, doctor, events, jobs, sandbox, topology, voices
+from utterd.cli import (
+    cancel,
+    daemon,
+    dead,
+    doctor,
+    events,
+    jobs,
+    sandbox,
+    service,
+    topology,
+    voices,
+)
 
 app = typer.Typer(
     name="utterd",
@@ -50,5 +61,6 @@ app.command("key")(voices.key)
 app.add_typer(topology.app, name="topology")
 app.add_typer(dead.app, name="dead")
 app.command("doctor")(doctor.doctor)
+app.add_typer(service.app, name="service")
 app.command("sandbox")(sandbox.sandbox)
 app.command("demo")(sandbox.demo)

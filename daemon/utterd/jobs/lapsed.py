@@ -23,7 +23,7 @@ from utterd.jobs.decode import UndecodableError, decode, sender_of
 from utterd.jobs.lookup import lookup
 from utterd.jobs.order import Order, Sender
 from utterd.jobs.outcome import completed, failed
-from utterd.jobs.plan import Planner
+from utterd.jobs.planning import JobPlanner
 from utterd.jobs.runner import STORE_PART
 from utterd.jobs.stopwatch import Stopwatch
 from utterd.ops.metrics import Metrics
@@ -76,7 +76,7 @@ class LapsedRunner:
     """
 
     settings: BrokerSettings
-    planner: Planner
+    planner: JobPlanner
     objects: ObjectStore
     sink: EventSink
     announcer: Announcer

@@ -22,7 +22,8 @@ from utterd.jobs.finish import finish
 from utterd.jobs.lookup import lookup
 from utterd.jobs.order import Order, Sender
 from utterd.jobs.outcome import cancelled, completed, expired, failed, progressed, started
-from utterd.jobs.plan import Plan, Planner
+from utterd.jobs.plan import Plan
+from utterd.jobs.planning import JobPlanner
 from utterd.jobs.retry import history_after, retry_delay_s
 from utterd.jobs.singleflight import SingleFlight
 from utterd.jobs.speak import Speaker, Speech, speak
@@ -70,7 +71,7 @@ class Runner:
         presign_expires_s: lifetime of links in events; None for no links.
     """
 
-    planner: Planner
+    planner: JobPlanner
     speaker: Speaker
     objects: ObjectStore
     sink: EventSink

@@ -47,8 +47,11 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def reloading(self, monotonic_usec: int) -> None:
-        """The settings are being read again; `ready` follows."""
+        """The settings are being read again; `done_reloading` follows."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={monotonic_usec}")
+
+    def done_reloading(self) -> None:
+        self._send("READY=1")
 
     def stopping(self, sentence: str) -> None:
         self._send("STOPPING=1", f"STATUS={sentence}")
