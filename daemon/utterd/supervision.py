@@ -21,7 +21,7 @@ async def supervised(
     Raises:
         ConfigurationError: the health server can't listen where the settings say.
     """
-    _watch_gauges(monitor, metrics)
+    watch_gauges(monitor, metrics)
     async with AsyncExitStack() as parts:
         tasks = await parts.enter_async_context(asyncio.TaskGroup())
         if settings.enabled:
@@ -42,7 +42,7 @@ async def supervised(
         yield
 
 
-def _watch_gauges(monitor: Monitor, metrics: Metrics) -> None:
+def watch_gauges(monitor: Monitor, metrics: Metrics) -> None:
     """What is a matter of the moment, and needs no counting."""
     slots = monitor.slots
     gauges: dict[str, tuple[str, Callable[[], float]]] = {
