@@ -91,6 +91,7 @@ def _s3_options(settings: StoreSettings) -> S3Options:
     return S3Options(
         bucket=settings.bucket,
         endpoint_url=settings.endpoint_url,
+        tls_ca_file=settings.tls_ca_file,
         region=settings.region,
         access_key_id=settings.access_key_id,
         secret_access_key=secret.get_secret_value() if secret else None,

@@ -104,6 +104,13 @@ class BrokerSettings(Section):
 
     url: SecretStr = SecretStr("amqp://guest:guest@127.0.0.1:5672/")
     """`amqp://` or `amqps://`, with user, password and virtual host, percent-encoded."""
+    tls_ca_file: Path | None = None
+    """Certificates (PEM) of the authorities that the broker's own is checked by, for `amqps://`;
+    default: the system's."""
+    tls_certificate_file: Path | None = None
+    """A client certificate (PEM), with its chain, for a broker that asks for one."""
+    tls_key_file: Path | None = None
+    """The key (PEM, not encrypted) of the client certificate; unset, it stands in the same file."""
     heartbeat_s: int = Field(default=20, ge=1)
     """After about three silent ones, a connection counts as lost."""
     connect_timeout_s: Seconds = 10.0
@@ -139,6 +146,9 @@ class StoreSettings(Section):
     """What every object's name begins with, such as `speech/`."""
     endpoint_url: str | None = None
     """For S3-compatible servers other than AWS."""
+    tls_ca_file: Path | None = None
+    """Certificates (PEM) of the authorities that the server's own is checked by; default: those
+    that come with boto3."""
     region: str | None = "us-east-1"
     """The bucket's region."""
     access_key_id: str | None = None
@@ -250,11 +260,17 @@ class HealthSettings(Section):
     """The port; 0 takes a free one, which the log tells. Each instance on a host needs its own."""
 
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
 class LogSettings(Section):
     """Logs, on standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: LogLevel = "info"
     """The least severe events that are shown."""
+    levels: dict[str, LogLevel] = Field(default_factory=dict)
+    """Other levels for parts of utterd, by the name in a line's `logger`, such as
+    `{"utterd.broker": "debug"}`; the longest name that fits counts."""
     format: Literal["auto", "json", "console"] = "auto"
     """`auto` is console on a terminal and JSON elsewhere."""
 
