@@ -10,6 +10,7 @@ from uuid import uuid4
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueueIterator
 
+from support import secrecy
 from support.place import PATIENCE_S, Place
 from utterd.app import open_store
 from utterd.broker import declare
@@ -36,6 +37,7 @@ class Bus:
     ) -> None:
         """Send any bytes, or a job, with any properties."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        secrecy.note(raw)
         exchange = await self.channel.get_exchange(self.place.broker.exchanges.jobs)
         await exchange.publish(aio_pika.Message(raw, **properties), routing_key(lane))
 
