@@ -3,8 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ from utterd.offload import Offload
 from utterd.ops.cpu import plan_workers, usable_cores
 from utterd.ops.energy import EnergyCollector
 from utterd.ops.metrics import Metrics
+from utterd.ops.tracing import NoTracing, Tracing
 from utterd.store.filesystem import FilesystemObjectStore
 from utterd.store.protocol import ObjectStore
 from utterd.store.s3 import open_s3_store
@@ -111,6 +112,33 @@ def make_metrics(planner: Planner) -> Metrics:
     return metrics
 
 
+@contextmanager
+def open_tracing(settings: Settings) -> Iterator[Tracing]:
+    """The configured tracing; what it has not sent yet is sent at the end of the block.
+
+    Raises:
+        ConfigurationError: it is wanted, and its packages are not installed.
+    """
+    if not settings.tracing.enabled:
+        yield NoTracing()
+        return
+    try:
+        from utterd.ops.opentelemetry import (  # noqa: PLC0415 - an extra, and slow to import
+            OpenTelemetryTracing,
+            exporting_provider,
+        )
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"tracing.enabled needs the Python package {error.name!r}: pip install"
+            " 'utterd[tracing]', or turn it off"
+        ) from error
+    provider = exporting_provider()
+    try:
+        yield OpenTelemetryTracing(provider, settings.broker)
+    finally:
+        provider.shutdown()
+
+
 def make_engine_host(
     settings: Settings,
     planner: Planner,
@@ -141,6 +169,7 @@ def make_runner(  # noqa: PLR0913 - one argument a part
     environment: Environment,
     interruptions: Interruptions,
     metrics: Metrics,
+    tracing: Tracing,
     encoding: Offload,
     tasks: asyncio.TaskGroup,
 ) -> Runner:
@@ -151,11 +180,12 @@ def make_runner(  # noqa: PLR0913 - one argument a part
         objects=objects,
         spool=spool,
         sink=sink,
-        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now),
+        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now, tracing=tracing),
         flights=SingleFlight(tasks),
         environment=environment,
         interruptions=interruptions,
         metrics=metrics,
+        tracing=tracing,
         encoding=encoding,
         now=utc_now,
         monotonic=time.monotonic,
@@ -176,6 +206,7 @@ def make_lapsed_runner(
     sink: EventSink,
     environment: Environment,
     metrics: Metrics,
+    tracing: Tracing,
 ) -> LapsedRunner:
     """What tells of jobs that the broker gave up, from parts that are open already."""
     return LapsedRunner(
@@ -183,7 +214,7 @@ def make_lapsed_runner(
         planner=planner,
         objects=objects,
         sink=sink,
-        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now),
+        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now, tracing=tracing),
         environment=environment,
         metrics=metrics,
         now=utc_now,

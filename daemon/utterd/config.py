@@ -248,6 +248,14 @@ class LifecycleSettings(Section):
     """How long jobs in hand may take to finish after SIGTERM; what is left goes back."""
 
 
+class TracingSettings(Section):
+    """Distributed traces; needs `utterd[tracing]`."""
+
+    enabled: bool = False
+    """Whether spans are made and sent by OTLP over HTTP, where OpenTelemetry's own variables say,
+    such as `OTEL_EXPORTER_OTLP_ENDPOINT`. A job's `traceparent` is passed on in any case."""
+
+
 class HealthSettings(Section):
     """The HTTP server for health, metrics and the status page. It holds no job's text."""
 
@@ -300,5 +308,7 @@ class Settings(BaseSettings):
     """Start and stop."""
     health: HealthSettings = HealthSettings()
     """Health, metrics and the status page."""
+    tracing: TracingSettings = TracingSettings()
+    """Traces."""
     log: LogSettings = LogSettings()
     """Logs."""

@@ -15,6 +15,7 @@ from utterd.app import (
     make_runner,
     make_spool,
     open_store,
+    open_tracing,
     probe_store,
 )
 from utterd.broker.connection import address
@@ -62,6 +63,7 @@ async def run_daemon(settings: Settings) -> None:
             lanes=tuple(map(settings.broker.queues.of_lane, Lane)),
             max_work_s=settings.broker.limits.consumer_timeout_s,
         )
+        tracing = parts.enter_context(open_tracing(settings))
         notifier = Notifier.from_environment()
         await parts.enter_async_context(supervised(monitor, metrics, settings.health, notifier))
         objects = await parts.enter_async_context(open_store(settings.store))
@@ -81,6 +83,7 @@ async def run_daemon(settings: Settings) -> None:
             environment=environment,
             interruptions=interruptions,
             metrics=metrics,
+            tracing=tracing,
             encoding=encoding,
             tasks=tasks,
         )
@@ -95,6 +98,7 @@ async def run_daemon(settings: Settings) -> None:
                 sink=publisher,
                 environment=environment,
                 metrics=metrics,
+                tracing=tracing,
             ).run,
             tasks=tasks,
             environment=environment,

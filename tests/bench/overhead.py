@@ -33,6 +33,7 @@ from utterd.interruptions import Interruptions
 from utterd.offload import Offload
 from utterd.ops.cpu import plan_workers, usable_cores
 from utterd.ops.metrics import Metrics
+from utterd.ops.tracing import NoTracing
 from utterd.testing.engine import FixedSpeaker
 from utterd_schemas.audio import AudioFormat
 from utterd_schemas.job import Job
@@ -239,6 +240,7 @@ async def _consume(settings: Settings, prefetch: int, span: Span) -> None:
             environment=environment,
             interruptions=interruptions,
             metrics=Metrics(),
+            tracing=NoTracing(),
             encoding=encoding,
             tasks=tasks,
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -20,7 +21,7 @@ from utterd.jobs.announce import Announcer
 from utterd.jobs.decode import UndecodableError, decode, sender_of
 from utterd.jobs.finish import finish
 from utterd.jobs.lookup import lookup
-from utterd.jobs.order import Order, Sender
+from utterd.jobs.order import Order, Sender, traced
 from utterd.jobs.outcome import cancelled, completed, expired, failed, progressed, started
 from utterd.jobs.plan import Plan
 from utterd.jobs.planning import JobPlanner
@@ -31,6 +32,7 @@ from utterd.jobs.stopwatch import Stopwatch
 from utterd.jobs.store import Upload, store
 from utterd.offload import Offload
 from utterd.ops.metrics import Metrics
+from utterd.ops.tracing import Tracing
 from utterd.store.audio_object import AudioFacts
 from utterd.store.protocol import ObjectStore
 from utterd.store.spool import Spool
@@ -67,6 +69,7 @@ class Runner:
         spool: keeps finished audio that the store could not take.
         interruptions: ends work early.
         metrics: counts what happens.
+        tracing: opens a span for each job and each of its steps.
         progress: whether finished segments are announced.
         presign_expires_s: lifetime of links in events; None for no links.
     """
@@ -88,6 +91,7 @@ class Runner:
     spool: Spool
     interruptions: Interruptions
     metrics: Metrics
+    tracing: Tracing
     progress: bool = False
     presign_expires_s: int | None = None
 
@@ -102,7 +106,11 @@ class Runner:
             await delivery.reject()
 
     async def _run(self, delivery: Delivery, work: WorkInHand) -> None:
-        stopwatch = Stopwatch(self.monotonic)
+        with ExitStack() as spans:
+            await self._run_traced(delivery, work, spans)
+
+    async def _run_traced(self, delivery: Delivery, work: WorkInHand, spans: ExitStack) -> None:
+        stopwatch = Stopwatch(self.monotonic, self.tracing.step)
         settle: Settle
         try:
             order = decode(delivery, max_bytes=self.max_message_bytes, now=self.now())
@@ -116,6 +124,7 @@ class Runner:
             work.job_id = order.job_id
             structlog.contextvars.bind_contextvars(job_id=order.job_id, lane=str(order.lane))
             self.metrics.job_taken(order.lane, order.queue_s)
+            spans.enter_context(self.tracing.job(traced(delivery, order)))
             settle = await self._work_to_settlement(delivery, order, stopwatch, work)
         work.close()
         if delivery.is_lost and delivery.message.expiration_s is not None:
@@ -309,6 +318,7 @@ class Runner:
             await self.announcer.announce(failed(sender.job_id, sender, error), sender)
         await self.sink.bury(message, error)
         self.metrics.attempt_failed(delivery.lane, error.code, "failed")
+        self.tracing.failed(error.code)
         await delivery.ack()
 
     async def _try_again_or_give_up(
@@ -325,6 +335,7 @@ class Runner:
             delivery.message, order.lane, history_after(error, history), delay_s=delay_s
         )
         self.metrics.attempt_failed(order.lane, error.code, "postponed")
+        self.tracing.failed(error.code)
         await delivery.ack()
 
     async def _announce_start(self, plan: Plan, order: Order, work: WorkInHand) -> None:

@@ -22,6 +22,7 @@ from utterd.jobs.runner import Runner
 from utterd.jobs.singleflight import SingleFlight
 from utterd.offload import Offload
 from utterd.ops.metrics import Metrics
+from utterd.ops.tracing import NoTracing
 from utterd.store.spool import Spool
 from utterd.testing.broker import InMemoryBroker, InMemoryDelivery, Settlement
 from utterd.testing.engine import SAMPLE_RATE_HZ, FixedSpeaker
@@ -161,6 +162,7 @@ def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
                 "spool": spool,
                 "interruptions": interruptions,
                 "metrics": Metrics(),
+                "tracing": NoTracing(),
             }
             runner = Runner(**(parts | replaced))
             yield Line(runner, broker, speaker, objects, spool, environment, interruptions)
