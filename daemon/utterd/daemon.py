@@ -20,6 +20,7 @@ from utterd.app import (
 )
 from utterd.broker.connection import address
 from utterd.broker.consumer import Consumer
+from utterd.broker.hold_off import HoldOff
 from utterd.broker.publisher import ENVIRONMENT_PART as PUBLISHING_PART
 from utterd.broker.publisher import Publisher
 from utterd.config import Lane, Settings
@@ -54,6 +55,7 @@ async def run_daemon(settings: Settings) -> None:
     async with AsyncExitStack() as parts:
         stop = parts.enter_context(stop_on_signals())
         reload_wanted = parts.enter_context(reload_on_hangup())
+        hold_off = HoldOff()
         monitor = Monitor(
             slots=host,
             environment=environment,
@@ -62,6 +64,7 @@ async def run_daemon(settings: Settings) -> None:
             broker=address(settings.broker),
             lanes=tuple(map(settings.broker.queues.of_lane, Lane)),
             max_work_s=settings.broker.limits.consumer_timeout_s,
+            hold_off=hold_off,
         )
         tracing = parts.enter_context(open_tracing(settings))
         notifier = Notifier.from_environment()
@@ -106,6 +109,7 @@ async def run_daemon(settings: Settings) -> None:
             drain_timeout_s=settings.lifecycle.drain_timeout_s,
             consuming=monitor.consuming,
             metrics=metrics,
+            hold_off=hold_off,
         )
         # Nothing is taken before the store has answered once.
         environment.report(STORE_PART, f"{objects.bucket} has not answered yet")

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from utterd.broker.hold_off import HoldOff
 from utterd.environment import Environment
 from utterd.interruptions import Interruptions
 from utterd.ops.metrics import Metrics
@@ -51,6 +52,7 @@ class Monitor:
         lanes: names of the queues that jobs wait in.
         max_work_s: work in hand for longer than this has hung, unless something around the
             daemon is broken that it waits for.
+        hold_off: of the consumer.
         consuming: set while the consumer takes jobs.
         is_loaded: whether the engine has loaded its model.
         queued: ready messages by queue, as of the last look.
@@ -63,6 +65,7 @@ class Monitor:
     broker: str
     lanes: tuple[str, ...]
     max_work_s: float
+    hold_off: HoldOff
     consuming: asyncio.Event = field(default_factory=asyncio.Event)
     is_loaded: bool = False
     queued: Mapping[str, int] = field(default_factory=dict)
@@ -75,7 +78,9 @@ class Monitor:
             return State.STARTING
         if self.consuming.is_set():
             return State.CONSUMING
-        return State.PAUSED if self.environment.faults else State.CONNECTING
+        if self.environment.faults:
+            return State.PAUSED
+        return State.HOLDING_OFF if self.hold_off.is_on else State.CONNECTING
 
     def status(self) -> Status:
         """How the daemon fares now."""

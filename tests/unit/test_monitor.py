@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from utterd.broker.hold_off import HoldOff
 from utterd.environment import Environment
 from utterd.interruptions import Interruptions
 from utterd.monitor import Monitor
@@ -24,6 +25,7 @@ def monitor():
         broker="mq:5672",
         lanes=("interactive", "batch"),
         max_work_s=60.0,
+        hold_off=HoldOff(),
     )
 
 
@@ -36,6 +38,12 @@ async def test_a_daemon_goes_through_its_states(monitor):
     monitor.consuming.set()
     assert monitor.status().is_ready
     monitor.consuming.clear()
+    holding = asyncio.ensure_future(monitor.hold_off.sleep(60.0))
+    await asyncio.sleep(0)
+    assert monitor.state is State.HOLDING_OFF
+    holding.cancel()
+    await asyncio.gather(holding, return_exceptions=True)
+    assert monitor.state is State.CONNECTING
     monitor.environment.report("store", "bucket speech answers 403")
     status = monitor.status()
     assert status.sentence == "paused: bucket speech answers 403"

@@ -29,6 +29,8 @@ class HoldOff:
         self._has_taken = False
         self.fruitless = 0
         """Subscriptions in a row that ended without any acknowledgement."""
+        self.is_on = False
+        """Whether it is being waited for now."""
 
     def took(self) -> None:
         """A job was taken."""
@@ -53,4 +55,8 @@ class HoldOff:
         return self._delays.delay_s(self.fruitless - 1) if self.fruitless > 1 else 0.0
 
     async def sleep(self, delay_s: float) -> None:
-        await self._delays.sleep(delay_s)
+        self.is_on = True
+        try:
+            await self._delays.sleep(delay_s)
+        finally:
+            self.is_on = False

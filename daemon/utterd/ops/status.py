@@ -12,6 +12,7 @@ class State(StrEnum):
     CONNECTING = "connecting"
     CONSUMING = "consuming"
     PAUSED = "paused"
+    HOLDING_OFF = "holding_off"
     DRAINING = "draining"
 
 
@@ -80,6 +81,8 @@ def sentence_of(
             return f"connecting: waiting for RabbitMQ at {broker}"
         case State.PAUSED:
             return "paused: " + "; ".join(faults.values())
+        case State.HOLDING_OFF:
+            return "holding off: jobs were only taken to be given back, until all stays well"
         case State.DRAINING:
             return f"draining: {in_hand} {'job' if in_hand == 1 else 'jobs'} in hand"
         case State.CONSUMING:

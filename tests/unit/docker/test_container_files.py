@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from utterd.broker.hold_off import HoldOff
 from utterd.config import Settings
 from utterd.environment import Environment
 from utterd.interruptions import Interruptions
@@ -35,6 +36,7 @@ def metric_names():
         broker="",
         lanes=(),
         max_work_s=1.0,
+        hold_off=HoldOff(),
     )
     watch_gauges(monitor, metrics)
     return {family.name for family in metrics.registry.collect()} | ENERGY

@@ -16,6 +16,11 @@ from utterd.ops.status import State, sentence_of
             {"faults": {"store": "bucket utterances answers 403", "engine": "no worker"}},
             "paused: bucket utterances answers 403; no worker",
         ),
+        (
+            State.HOLDING_OFF,
+            {},
+            "holding off: jobs were only taken to be given back, until all stays well",
+        ),
         (State.DRAINING, {"in_hand": 1}, "draining: 1 job in hand"),
         (State.DRAINING, {"in_hand": 3}, "draining: 3 jobs in hand"),
     ],
