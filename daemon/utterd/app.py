@@ -1,37 +1,38 @@
-"""The composition root: makes every part from the settings and ties them together."""
+"""The composition root: makes every part from the settings."""
 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import structlog
 
+from utterd import __version__
 from utterd.backoff import FullJitter
-from utterd.broker.consumer import Consumer
 from utterd.broker.event import EventSink
-from utterd.broker.publisher import ENVIRONMENT_PART as PUBLISHING_PART
-from utterd.broker.publisher import Publisher
 from utterd.config import EngineSettings, Settings, StoreSettings
-from utterd.engines.host import EngineHost, engine_host
+from utterd.engines.host import EngineHost
 from utterd.engines.protocol import EngineOptions
 from utterd.engines.registry import engine_module
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError, UnknownVoiceError
 from utterd.interruptions import Interruptions
 from utterd.jobs.announce import Announcer
+from utterd.jobs.lapsed import LapsedRunner
 from utterd.jobs.plan import Planner
-from utterd.jobs.runner import STORE_PART, Runner
+from utterd.jobs.planning import JobPlanner
+from utterd.jobs.runner import Runner
 from utterd.jobs.singleflight import SingleFlight
 from utterd.jobs.speak import Speaker
-from utterd.lifecycle import stop_on_signals
 from utterd.offload import Offload
 from utterd.ops.cpu import plan_workers, usable_cores
+from utterd.ops.energy import EnergyCollector
+from utterd.ops.metrics import Metrics
+from utterd.ops.tracing import NoTracing, Tracing
 from utterd.store.filesystem import FilesystemObjectStore
 from utterd.store.protocol import ObjectStore
 from utterd.store.s3 import open_s3_store
@@ -105,6 +106,7 @@ def _s3_options(settings: StoreSettings) -> S3Options:
     return S3Options(
         bucket=settings.bucket,
         endpoint_url=settings.endpoint_url,
+        tls_ca_file=settings.tls_ca_file,
         region=settings.region,
         access_key_id=settings.access_key_id,
         secret_access_key=secret.get_secret_value() if secret else None,
@@ -115,8 +117,47 @@ def _s3_options(settings: StoreSettings) -> S3Options:
     )
 
 
+def make_metrics(planner: Planner) -> Metrics:
+    """The metrics of this daemon, with what runs here."""
+    metrics = Metrics()
+    info = planner.info
+    metrics.describe_build(version=__version__, engine=info.name, engine_version=info.version)
+    metrics.registry.register(EnergyCollector())
+    return metrics
+
+
+@contextmanager
+def open_tracing(settings: Settings) -> Iterator[Tracing]:
+    """The configured tracing; what it has not sent yet is sent at the end of the block.
+
+    Raises:
+        ConfigurationError: it is wanted, and its packages are not installed.
+    """
+    if not settings.tracing.enabled:
+        yield NoTracing()
+        return
+    try:
+        from utterd.ops.opentelemetry import (  # noqa: PLC0415 - an extra, and slow to import
+            OpenTelemetryTracing,
+            exporting_provider,
+        )
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"tracing.enabled needs the Python package {error.name!r}: pip install"
+            " 'utterd[tracing]', or turn it off"
+        ) from error
+    provider = exporting_provider()
+    try:
+        yield OpenTelemetryTracing(provider, settings.broker)
+    finally:
+        provider.shutdown()
+
+
 def make_engine_host(
-    settings: Settings, planner: Planner, environment: Environment | None = None
+    settings: Settings,
+    planner: Planner,
+    environment: Environment | None = None,
+    metrics: Metrics | None = None,
 ) -> EngineHost:
     """The configured engine's workers, sized for this machine; not started."""
     engine = settings.engine
@@ -133,19 +174,22 @@ def make_engine_host(
         cancel_grace_s=engine.cancel_grace_s,
         max_worker_bytes=engine.max_worker_bytes,
         environment=environment,
+        metrics=metrics,
     )
 
 
 def make_runner(  # noqa: PLR0913 - one argument a part
     settings: Settings,
     *,
-    planner: Planner,
+    planner: JobPlanner,
     speaker: Speaker,
     objects: ObjectStore,
     spool: Spool,
     sink: EventSink,
     environment: Environment,
     interruptions: Interruptions,
+    metrics: Metrics,
+    tracing: Tracing,
     encoding: Offload,
     tasks: asyncio.TaskGroup,
 ) -> Runner:
@@ -156,77 +200,48 @@ def make_runner(  # noqa: PLR0913 - one argument a part
         objects=objects,
         spool=spool,
         sink=sink,
-        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now),
+        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now, tracing=tracing),
         flights=SingleFlight(tasks),
         environment=environment,
         interruptions=interruptions,
+        metrics=metrics,
+        tracing=tracing,
         encoding=encoding,
         now=utc_now,
         monotonic=time.monotonic,
         max_message_bytes=settings.speech.max_message_bytes,
         job_timeout_s=settings.speech.job_timeout_s,
+        work_timeout_s=settings.broker.limits.work_timeout_s,
         retry_delays_s=settings.broker.limits.retry_delays_s,
         progress=settings.events.progress,
         presign_expires_s=settings.store.presign_expires_s,
     )
 
 
-async def run_daemon(settings: Settings) -> None:
-    """Consume jobs until a signal says stop, then finish what is in hand.
-
-    Raises:
-        ConfigurationError: the settings, the engine or the topology need a person.
-    """
-    planner = make_planner(settings)
-    environment, interruptions = Environment(), Interruptions()
-    host = make_engine_host(settings, planner, environment)
-    publisher = Publisher(settings.broker, environment)
-    async with AsyncExitStack() as parts:
-        stop = parts.enter_context(stop_on_signals())
-        objects = await parts.enter_async_context(open_store(settings.store))
-        files = await parts.enter_async_context(Offload("spool", threads=1))
-        encoding = await parts.enter_async_context(Offload("encode", threads=host.slots))
-        await parts.enter_async_context(engine_host(host))
-        tasks = await parts.enter_async_context(asyncio.TaskGroup())
-        spool = make_spool(settings.store, files)
-        runner = make_runner(
-            settings,
-            planner=planner,
-            speaker=host,
-            objects=objects,
-            spool=spool,
-            sink=publisher,
-            environment=environment,
-            interruptions=interruptions,
-            encoding=encoding,
-            tasks=tasks,
-        )
-        consumer = Consumer(
-            settings.broker,
-            prefetch=host.slots,
-            handle=runner.run,
-            tasks=tasks,
-            environment=environment,
-            interruptions=interruptions,
-            drain_timeout_s=settings.lifecycle.drain_timeout_s,
-        )
-        # Nothing is taken before the store has answered once.
-        environment.report(STORE_PART, "not asked yet")
-        background = [
-            tasks.create_task(publisher.run(), name="publisher"),
-            tasks.create_task(
-                environment.watch(STORE_PART, partial(probe_store, objects, spool), PROBE_DELAYS),
-                name="store-watch",
-            ),
-            tasks.create_task(
-                environment.watch(PUBLISHING_PART, publisher.probe, PROBE_DELAYS),
-                name="publishing-watch",
-            ),
-        ]
-        await consumer.run(stop)
-        for task in background:
-            task.cancel()
-    log.info("stopped")
+def make_lapsed_runner(
+    settings: Settings,
+    *,
+    planner: JobPlanner,
+    objects: ObjectStore,
+    sink: EventSink,
+    environment: Environment,
+    metrics: Metrics,
+    tracing: Tracing,
+) -> LapsedRunner:
+    """What tells of jobs that the broker gave up, from parts that are open already."""
+    return LapsedRunner(
+        settings=settings.broker,
+        planner=planner,
+        objects=objects,
+        sink=sink,
+        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now, tracing=tracing),
+        environment=environment,
+        metrics=metrics,
+        now=utc_now,
+        monotonic=time.monotonic,
+        max_message_bytes=settings.speech.max_message_bytes,
+        presign_expires_s=settings.store.presign_expires_s,
+    )
 
 
 def make_spool(settings: StoreSettings, files: Offload) -> Spool:

@@ -11,6 +11,7 @@ from uuid import uuid4
 from aio_pika import DeliveryMode, Message
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage, AbstractQueue
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
+from aiormq.exceptions import ChannelAccessRefused
 from pydantic import JsonValue
 
 from utterd.broker.connection import BROKER_ERRORS, connect, losses_raised
@@ -94,6 +95,11 @@ class Client:
                         )
         except ChannelNotFoundEntity as error:
             raise ConfigurationError(_no_exchange(name)) from error
+        except ChannelAccessRefused as error:
+            raise ConfigurationError(
+                f"the broker's user may not write to {name!r}: grant it that right to call jobs off"
+                " (docs/security.md)"
+            ) from error
         except DeliveryError as error:
             raise BrokerUnavailableError(
                 "no daemon heard the order, and orders are not kept: start one (`utterd run`) and"
@@ -150,6 +156,11 @@ class Client:
                 async with self.connection.channel() as channel:
                     # Exclusive: RabbitMQ 4.3 refuses transient queues that are not.
                     yield await channel.declare_queue(exclusive=True)
+        except ChannelAccessRefused as error:
+            raise ConfigurationError(
+                "the broker's user may not listen: grant it queues of its own and the right to read"
+                " events (docs/security.md)"
+            ) from error
         except BROKER_ERRORS as error:
             raise BrokerUnavailableError(_LOST) from error
 

@@ -66,11 +66,18 @@ class QueueNames(Section):
     """Jobs that can wait."""
     retry_prefix: str = "tts.retry."
     """Followed by the delay, such as `10s`."""
+    lapsed: str = "tts.lapsed"
+    """Jobs that the broker itself gave up, until a daemon has told of them."""
     dead: str = "tts.dead"
     """Jobs that could not be finished, each with its reason."""
 
     def of_lane(self, lane: Lane) -> str:
         return self.interactive if lane is Lane.INTERACTIVE else self.batch
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The queues whose depth tells how the daemons fare."""
+        return self.interactive, self.batch, self.lapsed, self.dead
 
 
 class QueueLimits(Section):
@@ -86,12 +93,24 @@ class QueueLimits(Section):
     retry_delays_s: tuple[PositiveInt, ...] = (10, 60, 600)
     """Waits before further attempts, one queue each."""
 
+    @property
+    def work_timeout_s(self) -> float:
+        """How long a delivery may be worked on; the rest of the broker's time is for settling."""
+        return self.consumer_timeout_s * 0.8
+
 
 class BrokerSettings(Section):
     """RabbitMQ."""
 
     url: SecretStr = SecretStr("amqp://guest:guest@127.0.0.1:5672/")
     """`amqp://` or `amqps://`, with user, password and virtual host, percent-encoded."""
+    tls_ca_file: Path | None = None
+    """Certificates (PEM) of the authorities that the broker's own is checked by, for `amqps://`;
+    default: the system's."""
+    tls_certificate_file: Path | None = None
+    """A client certificate (PEM), with its chain, for a broker that asks for one."""
+    tls_key_file: Path | None = None
+    """The key (PEM, not encrypted) of the client certificate; unset, it stands in the same file."""
     heartbeat_s: int = Field(default=20, ge=1)
     """After about three silent ones, a connection counts as lost."""
     connect_timeout_s: Seconds = 10.0
@@ -127,6 +146,9 @@ class StoreSettings(Section):
     """What every object's name begins with, such as `speech/`."""
     endpoint_url: str | None = None
     """For S3-compatible servers other than AWS."""
+    tls_ca_file: Path | None = None
+    """Certificates (PEM) of the authorities that the server's own is checked by; default: those
+    that come with boto3."""
     region: str | None = "us-east-1"
     """The bucket's region."""
     access_key_id: str | None = None
@@ -217,7 +239,8 @@ class SpeechSettings(Section):
     max_message_bytes: int = Field(default=2 * 1024 * 1024, ge=1024)
     """The largest message body, compressed or not."""
     job_timeout_s: Seconds = 600.0
-    """How long one attempt at a job may take; stay below `broker.limits.consumer_timeout_s`."""
+    """How long slots may work on one attempt at a job; its wait for a slot does not count. In all,
+    an attempt has four fifths of `broker.limits.consumer_timeout_s`: stay below that."""
 
 
 class EventSettings(Section):
@@ -236,11 +259,37 @@ class LifecycleSettings(Section):
     """How long jobs in hand may take to finish after SIGTERM; what is left goes back."""
 
 
+class TracingSettings(Section):
+    """Distributed traces; needs `utterd[tracing]`."""
+
+    enabled: bool = False
+    """Whether spans are made and sent by OTLP over HTTP, where OpenTelemetry's own variables say,
+    such as `OTEL_EXPORTER_OTLP_ENDPOINT`. A job's `traceparent` is passed on in any case."""
+
+
+class HealthSettings(Section):
+    """The HTTP server for health, metrics and the status page. It holds no job's text."""
+
+    enabled: bool = True
+    """Whether it runs."""
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """The address that it listens at. It asks nobody who they are: leave it on loopback, or on an
+    address that only those who watch can reach."""
+    port: int = Field(default=9464, ge=0, le=65_535)
+    """The port; 0 takes a free one, which the log tells. Each instance on a host needs its own."""
+
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
 class LogSettings(Section):
     """Logs, on standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: LogLevel = "info"
     """The least severe events that are shown."""
+    levels: dict[str, LogLevel] = Field(default_factory=dict)
+    """Other levels for parts of utterd, by the name in a line's `logger`, such as
+    `{"utterd.broker": "debug"}`; the longest name that fits counts."""
     format: Literal["auto", "json", "console"] = "auto"
     """`auto` is console on a terminal and JSON elsewhere."""
 
@@ -268,5 +317,9 @@ class Settings(BaseSettings):
     """Events."""
     lifecycle: LifecycleSettings = LifecycleSettings()
     """Start and stop."""
+    health: HealthSettings = HealthSettings()
+    """Health, metrics and the status page."""
+    tracing: TracingSettings = TracingSettings()
+    """Traces."""
     log: LogSettings = LogSettings()
     """Logs."""

@@ -20,7 +20,7 @@ from utterd.config import ENV_PREFIX, BrokerSettings, Lane, StoreSettings
 from utterd.errors import ConfigurationError
 from utterd.fetch import fetch_audio
 from utterd.sandbox.sandbox import Sandbox
-from utterd.settings_sources import CONFIG_VARIABLE, CREDENTIALS_VARIABLE
+from utterd.settings_sources import CONFIG_VARIABLE, CREDENTIALS_VARIABLE, environment_name
 from utterd_schemas.events import EventType
 from utterd_schemas.job import Job
 
@@ -104,10 +104,14 @@ async def _one_job(
 
 
 def _environment(sandbox: Sandbox) -> dict[str, str]:
-    """The daemon's environment, without any settings of this machine's own."""
+    """The daemon's environment, without any settings of this machine's own.
+
+    It takes a free port: another daemon may be running on this machine.
+    """
     own = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
     own.pop(CREDENTIALS_VARIABLE, None)
-    return own | sandbox.environ() | {CONFIG_VARIABLE: os.devnull}
+    free_port = {environment_name("health.port"): "0"}
+    return own | sandbox.environ() | free_port | {CONFIG_VARIABLE: os.devnull}
 
 
 async def _fail_when_ended(daemon: subprocess.Popen[bytes], directory: Path) -> None:

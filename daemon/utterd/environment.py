@@ -8,6 +8,7 @@ import structlog
 
 from utterd.backoff import FullJitter
 from utterd.errors import EnvironmentFaultError
+from utterd.ops.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -17,12 +18,16 @@ Probe = Callable[[], Awaitable[object]]
 class Environment:
     """Collects the faults of the surroundings by part, such as `store` or `publishing`.
 
+    Args:
+        metrics: counts the pauses.
+
     Attributes:
         sound: set while there is no fault.
         troubled: set while there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self._metrics = metrics or Metrics()
         self.sound = asyncio.Event()
         self.troubled = asyncio.Event()
         self.sound.set()
@@ -38,6 +43,7 @@ class Environment:
         """A part does not work."""
         if part not in self._faults:
             log.warning("paused", part=part, reason=reason)
+            self._metrics.paused(part)
         self._faults[part] = reason
         self._broken[part].set()
         self.sound.clear()

@@ -132,6 +132,10 @@ class DeadlineExceededError(TransientError):
     code = ErrorCode.DEADLINE_EXCEEDED
 
 
+class DeliveryLimitError(TransientError):
+    code = ErrorCode.DELIVERY_LIMIT
+
+
 class InternalError(TransientError):
     code = ErrorCode.INTERNAL_ERROR
 

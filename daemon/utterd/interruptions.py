@@ -26,6 +26,7 @@ class WorkInHand:
     """One delivery's work, as those who may interrupt it see it."""
 
     task: asyncio.Task[None]
+    since_s: float
     job_id: str | None = None
     is_begun: bool = False
     is_closed: bool = False
@@ -59,12 +60,20 @@ class Interruptions:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("work is done in a task")
-        work = WorkInHand(task)
+        work = WorkInHand(task, since_s=task.get_loop().time())
         self._in_hand.add(work)
         try:
             yield work
         finally:
             self._in_hand.discard(work)
+
+    def __len__(self) -> int:
+        return len(self._in_hand)
+
+    @property
+    def oldest_since_s(self) -> float | None:
+        """When the oldest work in hand began, by the event loop's clock; None without any."""
+        return min((work.since_s for work in self._in_hand), default=None)
 
     def cancel(self, job_id: str, at: datetime) -> None:
         """Call a job off: in hand, or when it comes, if it was published before `at`."""

@@ -1,6 +1,7 @@
-"""Speaks one job into a file, with neither broker nor store."""
+"""Speaks one job into a file or a pipe, with neither broker nor store."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import TypedDict
 
@@ -8,6 +9,7 @@ from utterd.app import make_engine_host, make_planner
 from utterd.audio.formats import FORMATS
 from utterd.config import Settings
 from utterd.engines.host import engine_host
+from utterd.engines.pace import Pace
 from utterd.jobs.finish import Finished, finish
 from utterd.jobs.speak import speak
 from utterd_schemas.audio import AudioFormat
@@ -29,6 +31,9 @@ class SaidFacts(TypedDict):
     quality: list[str]
 
 
+STANDARD_OUTPUT = Path("-")
+
+
 def format_of(path: Path) -> AudioFormat | None:
     """The format that a file's name asks for; None when it asks for none."""
     extension = path.suffix.removeprefix(".").lower()
@@ -37,8 +42,13 @@ def format_of(path: Path) -> AudioFormat | None:
     )
 
 
-async def say_to_file(job: Job, path: Path, settings: Settings) -> SaidFacts:
-    """Speak a job into a file.
+async def say_to(output: Path, job: Job, settings: Settings) -> SaidFacts:
+    """Speak a job into a file, or onto standard output.
+
+    Args:
+        output: the file, or `STANDARD_OUTPUT`.
+        job: what to say.
+        settings: of the engine and of speech.
 
     Raises:
         JobError: the job is not valid, or the engine failed.
@@ -47,12 +57,14 @@ async def say_to_file(job: Job, path: Path, settings: Settings) -> SaidFacts:
     planner = make_planner(settings)
     plan = planner.plan(job)
     async with engine_host(make_engine_host(settings, planner)) as host:
-        speech = await speak(plan, host, urgent=True, timeout_s=settings.speech.job_timeout_s)
+        speech = await speak(
+            plan, host, pace=Pace(urgent=True), timeout_s=settings.speech.job_timeout_s
+        )
     finished: Finished = await asyncio.to_thread(finish, speech, plan)
     encoded = finished.encoded
-    await asyncio.to_thread(path.write_bytes, encoded.data)
+    await asyncio.to_thread(_write, output, encoded.data)
     return SaidFacts(
-        path=str(path),
+        path=str(output),
         key=plan.key,
         voice=plan.full_voice,
         content_type=encoded.content_type,
@@ -63,3 +75,11 @@ async def say_to_file(job: Job, path: Path, settings: Settings) -> SaidFacts:
         sha256=encoded.sha256,
         quality=list(speech.reasons),
     )
+
+
+def _write(output: Path, data: bytes) -> None:
+    if output == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        output.write_bytes(data)

@@ -169,6 +169,14 @@ def setting_paths(model: type[BaseModel] = Settings, path: str = "") -> Iterator
             yield path + name
 
 
+def value_at(settings: Settings, path: str) -> object:
+    """The value of a setting, by its dotted path."""
+    value: object = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
 def environment_name(path: str) -> str:
     """The environment variable of a setting."""
     return ENV_PREFIX + path.replace(".", ENV_DELIMITER).upper()
@@ -198,9 +206,7 @@ def _nearest(name: str, known: list[str]) -> str:
 def effective(loaded: LoadedSettings) -> Iterator[tuple[str, object, str]]:
     """Each setting's path, its value with secrets redacted, and its source."""
     for path in setting_paths():
-        value: object = loaded.settings
-        for name in path.split("."):
-            value = getattr(value, name)
+        value = value_at(loaded.settings, path)
         if isinstance(value, SecretStr):
             value = "**********"
         origin = loaded.origins.get(path) or next(

@@ -27,6 +27,7 @@ class ErrorCode(StrEnum):
     INVALID_AUDIO = "invalid_audio"
     WORKER_DIED = "worker_died"
     DEADLINE_EXCEEDED = "deadline_exceeded"
+    DELIVERY_LIMIT = "delivery_limit"
 
     STORE_UNAVAILABLE = "store_unavailable"
     BROKER_UNAVAILABLE = "broker_unavailable"

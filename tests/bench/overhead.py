@@ -32,6 +32,8 @@ from utterd.environment import Environment
 from utterd.interruptions import Interruptions
 from utterd.offload import Offload
 from utterd.ops.cpu import plan_workers, usable_cores
+from utterd.ops.metrics import Metrics
+from utterd.ops.tracing import NoTracing
 from utterd.testing.engine import FixedSpeaker
 from utterd_schemas.audio import AudioFormat
 from utterd_schemas.job import Job
@@ -237,6 +239,8 @@ async def _consume(settings: Settings, prefetch: int, span: Span) -> None:
             sink=publisher,
             environment=environment,
             interruptions=interruptions,
+            metrics=Metrics(),
+            tracing=NoTracing(),
             encoding=encoding,
             tasks=tasks,
         )
@@ -250,6 +254,7 @@ async def _consume(settings: Settings, prefetch: int, span: Span) -> None:
             settings.broker,
             prefetch=prefetch,
             handle=handle,
+            handle_lapsed=runner.run,
             tasks=tasks,
             environment=environment,
             interruptions=interruptions,

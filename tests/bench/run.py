@@ -35,7 +35,7 @@ async def measure(sandbox: Sandbox) -> None:
     """Make every measurement and write the document."""
     started_s = time.perf_counter()
     broker = BrokerSettings(url=SecretStr(sandbox.amqp_url))
-    environment = sandbox.environ()
+    environment = sandbox.environ() | {"UTTERD_HEALTH__PORT": "0"}
     sections: list[Section] = []
 
     def add(section: Section) -> None:

@@ -56,12 +56,20 @@ class Ledger:
             yield self
             listening.cancel()
 
-    async def publish(self, job: dict[str, object], lane: Lane = Lane.BATCH) -> None:
+    async def publish(
+        self,
+        job: dict[str, object],
+        lane: Lane = Lane.BATCH,
+        expiration_s: float | None = None,
+    ) -> None:
         """Publish a job until the broker has confirmed it, perhaps more than once."""
         job_id = str(job["job_id"])
         self.jobs[job_id] = job
         message = Message(
-            json.dumps(job).encode(), message_id=job_id, delivery_mode=DeliveryMode.PERSISTENT
+            json.dumps(job).encode(),
+            message_id=job_id,
+            delivery_mode=DeliveryMode.PERSISTENT,
+            expiration=expiration_s,
         )
         while True:
             connection = await keep_connecting(self.place.broker, "ledger", _DELAYS)
@@ -113,15 +121,20 @@ class Ledger:
             while sum((await self.waiting()).values()) != count:
                 pass
 
-    async def check(self, failing: Iterable[str] = (), abandoned: Iterable[str] = ()) -> None:
+    async def until_lapsed(self, count: int) -> None:
+        """Wait until the broker has given up so many jobs of which no daemon has told."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (await self.waiting()).get(self.place.broker.queues.lapsed, 0) != count:
+                pass
+
+    async def check(self, failing: Iterable[str] = ()) -> None:
         """Assert that each job has had one effect, now that no daemon runs.
 
         Args:
             failing: the jobs that must fail; the others must be completed.
-            abandoned: the jobs that the broker itself must have given up, without an event.
         """
-        failing, abandoned = set(failing), set(abandoned)
-        for job_id in self.jobs.keys() - abandoned:
+        failing = set(failing)
+        for job_id in self.jobs:
             expected = EventType.FAILED if job_id in failing else EventType.COMPLETED
             endings = list(self._of(job_id, _TERMINAL))
             assert {event["type"] for event in endings} == {expected}, endings
@@ -133,7 +146,7 @@ class Ledger:
                 assert len(stories) == 1, endings
         await self._check_objects()
         assert await self.waiting() == {}
-        assert {job_id for job_id, _ in await self.dead()} == failing | abandoned
+        assert {job_id for job_id, _ in await self.dead()} == failing
 
     async def dead(self) -> list[tuple[str, str]]:
         """Job and reason of each message among the dead, which stay there."""
@@ -166,10 +179,11 @@ class Ledger:
                     assert abs(len(pcm) / rate_hz - data["duration_s"]) < 0.1, data
 
     async def waiting(self) -> dict[str, int]:
-        """Messages in the lanes and delays, by queue; empty queues are left out."""
+        """Messages in the lanes and delays and lapsed ones, by queue; empty queues are left out."""
         broker = self.place.broker
         names = [
             *(broker.queues.of_lane(lane) for lane in Lane),
+            broker.queues.lapsed,
             *(f"{broker.queues.retry_prefix}{retry_tier(s)}" for s in broker.limits.retry_delays_s),
         ]
         async with await connect(broker, "ledger") as connection, connection.channel() as channel:

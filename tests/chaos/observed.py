@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from utterd.app import run_daemon
+from utterd.daemon import run_daemon
 from utterd.ops.logging import configure_logging
 from utterd.settings_sources import load_settings
 

@@ -62,6 +62,20 @@ async def test_a_broken_store_pauses_the_daemon(fault: Fault, start, ledger: Led
     await ledger.check()
 
 
+async def test_a_bucket_that_is_missing_at_the_start_is_waited_for(start, ledger: Ledger, s3):
+    """The daemon is up and not ready, says what is missing, and works when it is there (S-07)."""
+    s3.break_down(Fault.NO_SUCH_BUCKET)
+    (job_id,) = await publish(ledger, "Patience.")
+    daemon = start(store=s3)
+    await daemon.until_logged("still_paused")
+    assert REASONS[Fault.NO_SUCH_BUCKET] in str(daemon.logged("still_paused")[0]["reason"])
+    assert not daemon.logged("consuming")
+    s3.heal()
+    assert (await ledger.completed(job_id))["data"]["attempts"] == 1
+    await daemon.stop()
+    await ledger.check()
+
+
 async def test_a_short_overload_costs_waiting_only(start, ledger: Ledger, s3):
     """The first puts of a job are refused, and it is completed at its first attempt (S-01)."""
     daemon = start(store=s3)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from utterd.__main__ import main
-from utterd.broker.consumer import AmqpDelivery
+from utterd.broker.amqp_delivery import AmqpDelivery
 from utterd.broker.publisher import Publisher
 from utterd.engines.host import EngineHost
 from utterd.jobs import runner

@@ -206,6 +206,8 @@ async def open_rabbit(amqp_url: str) -> AsyncIterator[Rabbit]:
             settings,
             prefetch=4,
             handle=keep,
+            # What the broker gives up goes on to the dead.
+            handle_lapsed=lambda delivery: delivery.reject(),
             tasks=tasks,
             environment=environment,
             interruptions=Interruptions(),

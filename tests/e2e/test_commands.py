@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+import os
+import shutil
 import subprocess
 import sys
 from hashlib import sha256
+from importlib.metadata import distribution
 
 import pytest
 import soundfile
+
+from support.place import PATIENCE_S
 
 pytestmark = pytest.mark.sandbox
 
@@ -85,6 +90,54 @@ def test_say_needs_neither_broker_nor_bucket(place, files):
     assert soundfile.info(path).format == "FLAC"
     assert soundfile.info(path).frames == facts["frames"]
     assert sha256(path.read_bytes()).hexdigest() == facts["sha256"]
+
+
+def say_to_standard_output(place, *arguments, stdout=subprocess.PIPE):
+    return subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-m", "utterd", "say", "Hello there.", "-o", "-", *arguments],
+        env=place.environ(),
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def test_say_writes_into_a_pipe(place):
+    """Nothing but the audio is on standard output; the facts are on standard error."""
+    ran = say_to_standard_output(place, "-f", "flac", "--json")
+    assert ran.returncode == 0
+    facts = json.loads(ran.stderr)
+    assert sha256(ran.stdout).hexdigest() == facts["sha256"]
+    assert facts["content_type"] == "audio/flac"
+
+
+def test_say_does_not_write_onto_a_terminal(place):
+    """It is refused before anything is spoken."""
+    ours, terminal = os.openpty()
+    ran = say_to_standard_output(place, stdout=terminal)
+    os.close(ours)
+    os.close(terminal)
+    assert ran.returncode == 2
+    assert b"use a pipe" in ran.stderr
+
+
+def test_a_cut_model_file_is_named(place, files):
+    """Before the native code sees it: one line, status 78, and what to do (P-08)."""
+    installed = distribution("hibari-tts")
+    copy = files / "cut"
+    shutil.copytree(installed.locate_file("hibari"), copy / "hibari")
+    metadata = f"hibari_tts-{installed.version}.dist-info"
+    shutil.copytree(installed.locate_file(metadata), copy / metadata)
+    model = copy / "hibari/assets/hibari.onnx"
+    os.truncate(model, model.stat().st_size // 2)
+    path = os.pathsep.join((str(copy), os.environ.get("PYTHONPATH", "")))
+    ran = place.utterd("say", "Hello.", "-o", str(files / "no.wav"), PYTHONPATH=path)
+    assert (ran.returncode, ran.stdout) == (78, "")
+    (line,) = ran.stderr.splitlines()
+    assert f"hibari.onnx is broken: its {model.stat().st_size} bytes" in line
+    assert "pip install --force-reinstall" in line
 
 
 @pytest.fixture(scope="module")

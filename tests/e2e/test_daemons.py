@@ -43,6 +43,29 @@ async def test_sigterm_in_mid_job_loses_nothing(bus, start):
     assert await asyncio.to_thread(coming.wait) == 0
 
 
+async def test_what_waited_too_long_is_told_of(bus, start):
+    """No daemon ran while the job expired in its lane; the next one sends its event."""
+    job_id = str(uuid4())
+    reply = await bus.channel.declare_queue(exclusive=True)
+    await bus.publish(
+        {"job_id": job_id, "text": "Too late.", "labels": {"page": "3"}},
+        expiration=0.01,
+        reply_to=reply.name,
+    )
+    await bus.until_lapsed(1)
+    daemon = start()
+    event = await bus.terminal(job_id)
+    assert event["type"] == EventType.EXPIRED
+    assert event["data"]["labels"] == {"page": "3"}
+    async with reply.iterator(timeout=10) as replies:
+        copy = await anext(replies)
+        await copy.ack()
+    assert copy.message_id == event["id"]
+    await bus.until_lapsed(0)
+    daemon.terminate()
+    assert await asyncio.to_thread(daemon.wait) == 0
+
+
 async def test_two_daemons_share_a_queue(bus, start):
     """Both take part, each job is told of once, and equal jobs end with one object."""
     daemons = start(), start()

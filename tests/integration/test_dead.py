@@ -10,8 +10,8 @@ import aio_pika
 import pytest
 
 from utterd.broker import declare
+from utterd.broker.amqp_delivery import AmqpDelivery
 from utterd.broker.connection import connect
-from utterd.broker.consumer import AmqpDelivery
 from utterd.broker.dead import Wanted, open_dead
 from utterd.broker.message import History, Message
 from utterd.broker.obituary import publishers_headers
@@ -265,30 +265,32 @@ async def only_one(settings):
                     return dead
 
 
-async def test_a_job_over_the_delivery_limit_has_that_reason(bare_settings):
-    """The broker's own verdict is told with the lane and the time."""
+async def return_too_often(channel, queue_name) -> None:
+    """Return one message until its queue has a limit of 1 behind it."""
+    queue = await channel.get_queue(queue_name, ensure=False)
+    async with asyncio.timeout(15), queue.iterator() as deliveries:
+        returned = 0
+        async for incoming in deliveries:
+            await incoming.reject(requeue=True)
+            returned += 1
+            if returned > 1:
+                break
+
+
+async def test_a_job_that_can_not_even_be_told_of_is_dead(bare_settings):
+    """The queue of the lapsed has a limit too; the lane and its reason are still known."""
     async with with_limits(bare_settings, QueueLimits(delivery_limit=1)) as (settings, channel):
         await publish(channel, settings)
-        queue = await channel.get_queue(settings.queues.interactive, ensure=False)
-        async with asyncio.timeout(15), queue.iterator() as deliveries:
-            async for incoming in deliveries:
-                await incoming.reject(requeue=True)
-                if incoming.redelivered:
-                    break
+        for queue_name in (settings.queues.interactive, settings.queues.lapsed):
+            await return_too_often(channel, queue_name)
         obituary = (await only_one(settings)).obituary
     assert (obituary.reason, obituary.lane) == ("delivery_limit", Lane.INTERACTIVE)
     assert "delivered too often" in obituary.explanation
     assert obituary.died_at is not None
     assert [(death.reason, death.queue) for death in obituary.deaths] == [
-        ("delivery_limit", bare_settings.queues.interactive)
+        ("delivery_limit", bare_settings.queues.lapsed),
+        ("delivery_limit", bare_settings.queues.interactive),
     ]
-
-
-async def test_a_job_that_expired_in_its_lane_has_that_reason(settings, channel):
-    """No daemon saw it, and so no event tells of it."""
-    await publish(channel, settings, routing_key(Lane.BATCH), expiration=0.001)
-    obituary = (await only_one(settings)).obituary
-    assert (obituary.reason, obituary.lane) == ("expired", Lane.BATCH)
 
 
 async def test_a_job_that_fits_no_lane_goes_to_batch(settings, channel):

@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from utterd.broker.connection import connect
-from utterd.broker.topology import DEAD_ROUTING_KEY
+from utterd.broker.topology import DEAD_ROUTING_KEY, LAPSED_ROUTING_KEY
 from utterd.config import EngineSettings, Lane, Settings, StoreSettings
 from utterd.doctor.broker import examine_broker
 from utterd.doctor.engine import examine_engine
@@ -107,15 +107,19 @@ async def test_a_broker_that_must_have_the_topology_and_has_not_is_a_fault(bare_
 
 
 async def test_jobs_that_nobody_takes_are_a_warning(settings, channel):
-    """And so are dead ones; no job is touched."""
+    """And so are lapsed and dead ones; no job is touched."""
     exchange = await channel.get_exchange(settings.exchanges.jobs)
     dead = await channel.get_exchange(settings.exchanges.dead)
-    for target, key in ((exchange, "synthesize.batch"), (dead, DEAD_ROUTING_KEY)):
+    for target, key in (
+        (exchange, "synthesize.batch"),
+        (dead, DEAD_ROUTING_KEY),
+        (dead, LAPSED_ROUTING_KEY),
+    ):
         await target.publish(aio_pika.Message(b"{}"), key)
     findings = await verdicts(examine_broker(settings))
     assert findings["lane batch"] is Verdict.WARNING
     assert findings["lane interactive"] is Verdict.OK
-    assert findings["dead jobs"] is Verdict.WARNING
+    assert findings["dead jobs"] is findings["lapsed jobs"] is Verdict.WARNING
     queue = await channel.get_queue(settings.queues.of_lane(Lane.BATCH))
     job = await queue.get()
     assert not job.redelivered

@@ -15,6 +15,7 @@ import pytest
 from utterd.backoff import FullJitter
 from utterd.engines import hibari
 from utterd.engines.host import ENVIRONMENT_PART, EngineHost, engine_host
+from utterd.engines.pace import Pace
 from utterd.engines.protocol import NO_OPTIONS, EngineOptions, Take, Utterance
 from utterd.engines.registry import engine_module
 from utterd.environment import Environment
@@ -173,7 +174,7 @@ async def test_urgent_requests_go_first(rogue: RogueHost, pipe: Pipe):
     order: list[str] = []
 
     async def speak(host: EngineHost, name: str) -> None:
-        await host.speak(said("count"), urgent=name.startswith("u"))
+        await host.speak(said("count"), pace=Pace(urgent=name.startswith("u")))
         order.append(name)
 
     async with rogue() as host:

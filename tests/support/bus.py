@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueueIterator
 
+from support import secrecy
 from support.place import PATIENCE_S, Place
 from utterd.app import open_store
 from utterd.broker import declare
@@ -36,6 +37,7 @@ class Bus:
     ) -> None:
         """Send any bytes, or a job, with any properties."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        secrecy.note(raw)
         exchange = await self.channel.get_exchange(self.place.broker.exchanges.jobs)
         await exchange.publish(aio_pika.Message(raw, **properties), routing_key(lane))
 
@@ -56,14 +58,22 @@ class Bus:
 
     async def event(self, job_id: str, *kinds: EventType) -> ReceivedEvent:
         """Wait for the first event of a job that is of one of these types."""
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                for event in self.events:
-                    if event["subject"] == job_id and event["type"] in kinds:
-                        return event
-                incoming = await anext(self.incoming_events)
-                await incoming.ack()
-                self.events.append(structured(incoming))
+        try:
+            return await asyncio.wait_for(self._event(job_id, kinds), PATIENCE_S)
+        except TimeoutError:
+            raise AssertionError(
+                f"no {' or '.join(kinds)} for {job_id} in {PATIENCE_S:g} s; the last that the"
+                f" daemons logged: {self.place.last_words()}"
+            ) from None
+
+    async def _event(self, job_id: str, kinds: Collection[EventType]) -> ReceivedEvent:
+        while True:
+            for event in self.events:
+                if event["subject"] == job_id and event["type"] in kinds:
+                    return event
+            incoming = await anext(self.incoming_events)
+            await incoming.ack()
+            self.events.append(structured(incoming))
 
     async def buried(self, body: bytes) -> AbstractIncomingMessage:
         """Wait for the copy of a message among the dead."""
@@ -83,6 +93,15 @@ class Bus:
             (await self.channel.declare_queue(queues.of_lane(lane), passive=True)) for lane in Lane
         ]
         return sum(queue.declaration_result.message_count for queue in counts)
+
+    async def until_lapsed(self, count: int) -> None:
+        """Wait until the broker has given up so many jobs of which no daemon has told."""
+        name = self.place.broker.queues.lapsed
+        async with asyncio.timeout(PATIENCE_S):
+            while (
+                await self.channel.declare_queue(name, passive=True)
+            ).declaration_result.message_count != count:
+                pass
 
     async def audio(self, data: Mapping[str, str]) -> bytes:
         """The object that a completed event tells of."""

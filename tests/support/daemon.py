@@ -1,5 +1,6 @@
 """A real daemon in a process of its own."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -66,6 +67,15 @@ class Daemon:
     def completed(self) -> list[str]:
         """The ids of the jobs that it has completed, as its log tells."""
         return [str(line["job_id"]) for line in self.log if line["event"] == "job_completed"]
+
+    async def logged(self, event: str) -> LogLine:
+        """Wait for the first line of an event."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for line in self.log:
+                    if line["event"] == event:
+                        return line
+                await asyncio.sleep(0)
 
     @property
     def log(self) -> list[LogLine]:

@@ -47,6 +47,11 @@ class Place:
     def spool(self) -> Path:
         return self.directory / "spool"
 
+    def last_words(self) -> str:
+        """The end of each daemon's log, for whoever waited in vain."""
+        logs = (path.read_text().splitlines()[-20:] for path in self.directory.glob("*.log"))
+        return "\n".join(line for log in logs for line in log)
+
     def environ(self) -> dict[str, str]:
         """For a process that is to work here, and knows no other settings."""
         own = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
@@ -61,6 +66,8 @@ class Place:
             "UTTERD_BROKER__LIMITS": self.broker.limits.model_dump_json(),
             "UTTERD_STORE__SPOOL_DIRECTORY": str(self.spool),
             "UTTERD_LOG__FORMAT": "json",
+            # A free one: several daemons work here at once.
+            "UTTERD_HEALTH__PORT": "0",
             **{environment_name(f"store.{name}"): str(value) for name, value in store.items()},
         }
 

@@ -1,7 +1,8 @@
 """Connections to RabbitMQ: how to open one, and how to keep trying."""
 
 import asyncio
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 
@@ -14,7 +15,7 @@ from yarl import URL
 from utterd.backoff import FullJitter
 from utterd.broker.lenient_decoding import decode_leniently
 from utterd.config import BrokerSettings
-from utterd.errors import BrokerUnavailableError
+from utterd.errors import BrokerUnavailableError, ConfigurationError
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +54,7 @@ async def connect(settings: BrokerSettings, name: str) -> AbstractConnection:
 
     Raises:
         BrokerUnavailableError: not reachable or not logged in within the time limit.
+        ConfigurationError: the certificates of the settings can't be read.
     """
     decode_leniently()
     url = URL(settings.url.get_secret_value()).update_query(heartbeat=str(settings.heartbeat_s))
@@ -60,6 +62,7 @@ async def connect(settings: BrokerSettings, name: str) -> AbstractConnection:
         with losses_raised():
             return await aio_pika.connect(
                 url,
+                ssl_context=tls_context(settings) if url.scheme == "amqps" else None,
                 timeout=settings.connect_timeout_s,
                 client_properties={
                     "connection_name": name,
@@ -74,10 +77,46 @@ async def connect(settings: BrokerSettings, name: str) -> AbstractConnection:
         ) from error
 
 
+def tls_context(settings: BrokerSettings) -> ssl.SSLContext:
+    """How the broker's certificate is checked, and what it is shown.
+
+    Raises:
+        ConfigurationError: a file is not there, or holds no certificate or key that fits.
+    """
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca_file)
+        if settings.tls_certificate_file is not None:
+            context.load_cert_chain(
+                settings.tls_certificate_file, settings.tls_key_file, password=_refuse_password
+            )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise ConfigurationError(
+            f"broker.tls_…: {reason}. Check that the files are there, readable for the daemon, and"
+            " PEM: authorities in tls_ca_file, certificate and key of the client in the others"
+        ) from error
+    return context
+
+
+def _refuse_password() -> str:
+    """Instead of OpenSSL's own question, which nobody at night would answer."""
+    raise ValueError("the key is encrypted")
+
+
 async def keep_connecting(
-    settings: BrokerSettings, name: str, delays: FullJitter
+    settings: BrokerSettings,
+    name: str,
+    delays: FullJitter,
+    on_failure: Callable[[BrokerUnavailableError], None] | None = None,
 ) -> AbstractConnection:
-    """Open a connection, however long it takes."""
+    """Open a connection, however long it takes.
+
+    Args:
+        settings: where to.
+        name: how the broker's own tools list it.
+        delays: waits between attempts.
+        on_failure: told of each attempt that failed.
+    """
     failures = 0
     while True:
         try:
@@ -85,6 +124,8 @@ async def keep_connecting(
         except BrokerUnavailableError as error:
             failures += 1
             log.warning("broker_unavailable", connection=name, failures=failures, reason=str(error))
+            if on_failure is not None:
+                on_failure(error)
             await delays.wait(failures)
         else:
             log.info("broker_connected", connection=name, broker=address(settings))

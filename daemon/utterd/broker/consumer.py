@@ -1,8 +1,7 @@
 """Takes jobs from the lanes and hands each to a task of the daemon's own."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -10,22 +9,25 @@ import structlog
 from aio_pika.abc import (
     AbstractChannel,
     AbstractConnection,
-    AbstractIncomingMessage,
     AbstractQueueIterator,
 )
 from aiormq.exceptions import ChannelAccessRefused
 
 from utterd.backoff import FullJitter
 from utterd.broker import declare
+from utterd.broker.amqp_delivery import AmqpDelivery
 from utterd.broker.connection import BROKER_ERRORS, keep_connecting, losses_raised
 from utterd.broker.control import listen
-from utterd.broker.message import Delivery, Message
+from utterd.broker.hold_off import HoldOff
+from utterd.broker.message import Delivery
 from utterd.broker.topology import topology
+from utterd.broker.version import counts_nacks, version_of
 from utterd.config import BrokerSettings, Lane
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError
 from utterd.interruptions import Interruptions
 from utterd.lifecycle import first_of, unless_stopped
+from utterd.ops.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -37,97 +39,59 @@ ENVIRONMENT_PART = "topology"
 Handler = Callable[[Delivery], Coroutine[None, None, None]]
 
 
-class AmqpDelivery:
-    """A `Delivery` from RabbitMQ."""
-
-    def __init__(self, incoming: AbstractIncomingMessage, lane: Lane, quiet: asyncio.Event) -> None:
-        self._incoming = incoming
-        self._quiet = quiet
-        self._lane = lane
-        self._message = _message(incoming)
-
-    @property
-    def message(self) -> Message:
-        return self._message
-
-    @property
-    def lane(self) -> Lane:
-        return self._lane
-
-    async def ack(self) -> None:
-        await self._settle(self._incoming.ack())
-
-    async def reject(self) -> None:
-        await self._settle(self._incoming.reject(requeue=False))
-
-    async def release(self) -> None:
-        # While we consume, the broker would hand it to us again at once.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(QUIET_TIMEOUT_S):
-                await self._quiet.wait()
-        await self._settle(self._incoming.nack(requeue=True))
-
-    async def _settle(self, settlement: Awaitable[None]) -> None:
-        try:
-            with losses_raised():
-                await settlement
-        except BROKER_ERRORS as error:
-            log.warning("settlement_lost", lane=self._lane, reason=type(error).__name__)
-
-
-def _message(incoming: AbstractIncomingMessage) -> Message:
-    expiration = incoming.expiration
-    return Message(
-        body=incoming.body,
-        routing_key=incoming.routing_key or "",
-        message_id=incoming.message_id,
-        correlation_id=incoming.correlation_id,
-        reply_to=incoming.reply_to,
-        content_type=incoming.content_type,
-        content_encoding=incoming.content_encoding,
-        priority=incoming.priority,
-        expiration_s=expiration if isinstance(expiration, int | float) else None,
-        timestamp=incoming.timestamp,
-        headers=incoming.headers,
-    )
-
-
 class Consumer:
-    """Consumes all lanes on one connection, each with a prefetch of its own.
+    """Consumes the lanes and the lapsed on one connection, each with a prefetch of its own.
 
     Args:
         settings: where, and under which names.
         prefetch: unsettled deliveries a lane; the number of engine slots.
         handle: what to do with a delivery; it must settle it.
+        handle_lapsed: the same, of a job that the broker gave up.
         tasks: the group that the deliveries' tasks live in.
         environment: while it is troubled, nothing is taken.
         interruptions: by which jobs are called off and handed back.
         drain_timeout_s: how long jobs in hand may take to finish after a stop.
+        delays: waits between attempts to connect.
+        hold_off: the wait before jobs are taken again that were only taken to go back.
+        consuming: set while every queue has a consumer that the broker has confirmed.
+        metrics: counts the losses.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument a part
         self,
         settings: BrokerSettings,
         *,
         prefetch: int,
         handle: Handler,
+        handle_lapsed: Handler,
         tasks: asyncio.TaskGroup,
         environment: Environment,
         interruptions: Interruptions,
         drain_timeout_s: float,
+        consuming: asyncio.Event | None = None,
+        metrics: Metrics | None = None,
         delays: FullJitter | None = None,
+        hold_off: HoldOff | None = None,
     ) -> None:
         self._settings = settings
-        self._prefetch = prefetch
-        self._handle = handle
+        self._intakes = (
+            *(
+                _Intake(str(lane), settings.queues.of_lane(lane), prefetch, handle, lane)
+                for lane in Lane
+            ),
+            # One by one: a job that kills daemons takes no other with it. Its message tells the
+            # lane that it came by.
+            _Intake("lapsed", settings.queues.lapsed, 1, handle_lapsed, Lane.BATCH),
+        )
         self._tasks = tasks
         self._environment = environment
         self._interruptions = interruptions
         self._drain_timeout_s = drain_timeout_s
+        self._metrics = metrics or Metrics()
         self._in_hand: set[asyncio.Task[None]] = set()
+        self._hold_off = hold_off or HoldOff()
         self._delays = delays or FullJitter(base_s=0.2, cap_s=settings.reconnect_cap_s)
-        self.consuming = asyncio.Event()
-        """Set while every lane has a consumer that the broker has confirmed."""
+        self.consuming = consuming or asyncio.Event()
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._subscriptions = 0
@@ -160,13 +124,18 @@ class Consumer:
                 async with connection:
                     await self._prepare(connection)
                     # The channels end with their connection.
-                    lanes = {lane: await self._open_channel(connection) for lane in Lane}
+                    channels = {
+                        one: await self._open_channel(connection, one.prefetch)
+                        for one in self._intakes
+                    }
                     await self._hear(await self._open_channel(connection))
-                    await self._consume(lanes, stop)
+                    nacks_count = counts_nacks(version_of(connection))
+                    await self._consume(channels, stop, nacks_count=nacks_count)
                     if stop.is_set():
                         await self._drain()
         except BROKER_ERRORS as error:
             log.warning("consumer_lost", reason=str(error) or type(error).__name__)
+            self._metrics.consumer_lost("connection")
         except ConfigurationError as error:
             if not self._subscriptions:
                 raise
@@ -179,10 +148,10 @@ class Consumer:
         await prepare(connection, topology(self._settings))
         self._environment.clear(ENVIRONMENT_PART)
 
-    async def _open_channel(self, connection: AbstractConnection) -> "_Channel":
+    async def _open_channel(self, connection: AbstractConnection, prefetch: int = 1) -> "_Channel":
         channel = await connection.channel()
         # Per consumer: a quorum queue's broker closes the connection at a global prefetch.
-        await channel.set_qos(prefetch_count=self._prefetch, global_=False)
+        await channel.set_qos(prefetch_count=prefetch, global_=False)
         cancelled = asyncio.Event()
         underlay = await channel.get_underlay_channel()
         # A deleted queue, or a broker that moves its leader, cancels consumers silently.
@@ -196,54 +165,85 @@ class Consumer:
             # Jobs can be done all the same.
             log.warning("orders_not_heard", reason=str(error))
 
-    async def _consume(self, lanes: Mapping[Lane, "_Channel"], stop: asyncio.Event) -> None:
-        """Take deliveries, with pauses while the environment is troubled, until a lane is lost."""
-        while await self._until_sound(lanes, stop):
+    async def _consume(
+        self, channels: "_Channels", stop: asyncio.Event, *, nacks_count: bool
+    ) -> None:
+        """Take deliveries, with pauses while the environment is troubled, until one is lost."""
+        while await self._until_steady(channels, stop):
             self._quiet.clear()
+            lost = True
             try:
                 async with AsyncExitStack() as subscriptions:
                     readers = {
-                        lane: await self._subscribe(one.channel, lane, subscriptions)
-                        for lane, one in lanes.items()
+                        intake: await self._subscribe(one.channel, intake, subscriptions)
+                        for intake, one in channels.items()
                     }
                     self._subscriptions += 1
-                    cancelled = [one.cancelled for one in lanes.values()]
-                    lost = await self._read_lanes(readers, cancelled, stop)
+                    cancelled = [one.cancelled for one in channels.values()]
+                    lost = await self._read_all(readers, cancelled, stop)
             finally:
                 self._quiet.set()
+                self._hold_off.ended(returns_count=lost or nacks_count)
             if lost:
+                by_broker = any(one.is_set() for one in cancelled)
+                self._metrics.consumer_lost("cancelled" if by_broker else "channel")
                 return
             self._interruptions.hand_back()
 
-    async def _until_sound(self, lanes: Mapping[Lane, "_Channel"], stop: asyncio.Event) -> bool:
-        """Wait for a sound environment; False at a stop, or when a lane is lost first."""
-        closed = [asyncio.ensure_future(one.channel.closed()) for one in lanes.values()]
+    async def _until_steady(self, channels: "_Channels", stop: asyncio.Event) -> bool:
+        """Wait until all is well, and has been for as long as there is reason to doubt it.
+
+        False at a stop, or when a channel is lost first.
+        """
+        delay_s = self._hold_off.delay_s()
+        while await self._first_of(channels, stop, self._environment.sound):
+            if not delay_s:
+                return True
+            log.info("holding_off", delay_s=round(delay_s, 1), fruitless=self._hold_off.fruitless)
+            holding = asyncio.ensure_future(self._hold_off.sleep(delay_s))
+            try:
+                if not await self._first_of(channels, stop, self._environment.troubled, holding):
+                    return False
+                if holding.done():
+                    return True
+            finally:
+                holding.cancel()
+        return False
+
+    async def _first_of(
+        self,
+        channels: "_Channels",
+        stop: asyncio.Event,
+        *awaited: asyncio.Event | asyncio.Future[None],
+    ) -> bool:
+        """Wait for any of these; False at a stop, or when a channel is lost first."""
+        closed = [asyncio.ensure_future(one.channel.closed()) for one in channels.values()]
         try:
-            first = await first_of(self._environment.sound, stop, *closed)
+            first = await first_of(stop, *closed, *awaited)
         finally:
             for future in closed:
                 future.cancel()
-        return first == {self._environment.sound}
+        return first <= set(awaited)
 
     async def _subscribe(
-        self, channel: AbstractChannel, lane: Lane, subscriptions: AsyncExitStack
+        self, channel: AbstractChannel, intake: "_Intake", subscriptions: AsyncExitStack
     ) -> AbstractQueueIterator:
-        queue = await channel.get_queue(self._settings.queues.of_lane(lane), ensure=False)
+        queue = await channel.get_queue(intake.queue, ensure=False)
         return await subscriptions.enter_async_context(queue.iterator())
 
-    async def _read_lanes(
+    async def _read_all(
         self,
-        iterators: Mapping[Lane, AbstractQueueIterator],
+        iterators: Mapping["_Intake", AbstractQueueIterator],
         cancelled: list[asyncio.Event],
         stop: asyncio.Event,
     ) -> bool:
-        """Take deliveries until told to stop or to pause; True when a lane is lost instead."""
+        """Take deliveries until told to stop or to pause; True when one is lost instead."""
         async with asyncio.timeout(None) as ending, asyncio.TaskGroup() as reading:
             self.consuming.set()
-            log.info("consuming", prefetch=self._prefetch)
+            log.info("consuming", prefetch={one.name: one.prefetch for one in iterators})
             readers = [
-                reading.create_task(self._read(iterator, lane), name=f"lane-{lane}")
-                for lane, iterator in iterators.items()
+                reading.create_task(self._read(iterator, intake), name=f"reader-{intake.name}")
+                for intake, iterator in iterators.items()
             ]
             try:
                 first = await first_of(stop, self._environment.troubled, *cancelled, *readers)
@@ -256,19 +256,23 @@ class Consumer:
                 ending.reschedule(asyncio.get_running_loop().time() + QUIET_TIMEOUT_S)
         return not {stop, self._environment.troubled} & first
 
-    async def _read(self, iterator: AbstractQueueIterator, lane: Lane) -> None:
+    async def _read(self, iterator: AbstractQueueIterator, intake: "_Intake") -> None:
         try:
             with losses_raised():
                 async for incoming in iterator:
-                    self._begin(AmqpDelivery(incoming, lane, self._quiet))
+                    self._hold_off.took()
+                    delivery = AmqpDelivery(
+                        incoming, intake.lane, self._quiet, self._hold_off.acked
+                    )
+                    self._begin(delivery, intake)
         # A group comes from messages that could not be given back, for the channel is gone.
         except (*BROKER_ERRORS, ExceptionGroup) as error:
-            log.warning("lane_lost", lane=lane, reason=str(error) or type(error).__name__)
+            log.warning("queue_lost", queue=intake.queue, reason=str(error) or type(error).__name__)
 
-    def _begin(self, delivery: AmqpDelivery) -> None:
+    def _begin(self, delivery: AmqpDelivery, intake: "_Intake") -> None:
         # A task of our own: aio-pika cancels its callbacks when their channel closes, but a
         # lost channel shall cost a settlement and not the audio.
-        job = self._tasks.create_task(self._handle(delivery), name=f"job-{delivery.lane}")
+        job = self._tasks.create_task(intake.handle(delivery), name=f"job-{intake.name}")
         self._in_hand.add(job)
         job.add_done_callback(self._in_hand.discard)
 
@@ -281,8 +285,22 @@ class Consumer:
 
 
 @dataclass(frozen=True, slots=True)
+class _Intake:
+    """One queue that is consumed, and what becomes of its messages."""
+
+    name: str
+    queue: str
+    prefetch: int
+    handle: Handler
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
 class _Channel:
     """A channel for one consumer, and whether the broker cancelled that."""
 
     channel: AbstractChannel
     cancelled: asyncio.Event
+
+
+_Channels = Mapping[_Intake, _Channel]

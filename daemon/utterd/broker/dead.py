@@ -18,8 +18,8 @@ from aiormq.exceptions import ChannelAccessRefused
 from pamqp import encode
 from pamqp.common import FieldTable, FieldValue
 
+from utterd.broker.amqp_delivery import AmqpDelivery
 from utterd.broker.connection import BROKER_ERRORS, connect, losses_raised
-from utterd.broker.consumer import AmqpDelivery
 from utterd.broker.message import Delivery
 from utterd.broker.obituary import Obituary, publishers_headers, read_obituary
 from utterd.broker.submit import submit

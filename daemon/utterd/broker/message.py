@@ -13,6 +13,7 @@ HeaderValue = object
 ATTEMPT_HEADER = "x-utterd-attempt"
 WORKER_DEATHS_HEADER = "x-utterd-worker-deaths"
 EXPIRES_AT_HEADER = "x-utterd-expires-at"
+DELIVERY_COUNT_HEADER = "x-delivery-count"
 TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -50,11 +51,12 @@ class Message:
     def history(self) -> "History":
         """What earlier attempts left in headers of our own."""
         return History(
-            attempt=max(1, self._count(ATTEMPT_HEADER)),
-            worker_deaths=self._count(WORKER_DEATHS_HEADER),
+            attempt=max(1, self.count_header(ATTEMPT_HEADER)),
+            worker_deaths=self.count_header(WORKER_DEATHS_HEADER),
         )
 
-    def _count(self, header: str) -> int:
+    def count_header(self, header: str) -> int:
+        """A header's value if it is a positive whole number, else 0."""
         value = self.headers.get(header)
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
@@ -109,18 +111,27 @@ class History:
 FIRST_ATTEMPT = History(attempt=1, worker_deaths=0)
 
 
-class Delivery(Protocol):
-    """One handing-over of a message. Exactly one of the three settlements follows it.
-
-    A settlement never raises for a channel that is gone: the broker delivers again, and the
-    second pass finds the audio in the store.
-    """
+class Arrival(Protocol):
+    """A message, and the lane that it came by."""
 
     @property
     def message(self) -> Message: ...
 
     @property
     def lane(self) -> Lane: ...
+
+
+class Delivery(Arrival, Protocol):
+    """One handing-over of a message. Exactly one of the three settlements follows it.
+
+    Where it was lost before, none does. A settlement never raises for a channel that is gone: the
+    broker delivers again, and the second pass finds the audio in the store.
+    """
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the broker has taken it back, so that somebody else may tell of the job."""
+        ...
 
     async def ack(self) -> None:
         """It is done with: the broker may forget it."""

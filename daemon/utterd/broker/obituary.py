@@ -1,5 +1,6 @@
 """How a job died, read from its headers. Pure."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ _BROKERS_REASONS = {
     UNROUTED: "its routing key fits no lane: correct it where it is published",
 }
 
+_MILLISECONDS = re.compile("[0-9]{1,12}")
+
 _BROKERS_HEADER_PREFIXES = ("x-death", "x-first-death-", "x-last-death-")
 # The first two are the broker's count of this look; the others would send copies elsewhere.
 _NOT_TO_BE_SENT_ON = ("x-delivery-count", "x-acquired-count", "CC", "BCC")
@@ -32,12 +35,21 @@ _NOT_TO_BE_SENT_ON = ("x-delivery-count", "x-acquired-count", "CC", "BCC")
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """One time that the broker moved the message on by itself, as `x-death` tells."""
+    """One time that the broker moved the message on by itself, as `x-death` tells.
+
+    Attributes:
+        reason: the broker's word, such as `expired`.
+        queue: that it lay in.
+        count: how often that happened there.
+        at: the last time, to the second.
+        expiration_s: the AMQP expiration that the broker took off.
+    """
 
     reason: str
     queue: str
     count: int
     at: datetime | None
+    expiration_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +77,7 @@ class Obituary:
 
 def read_obituary(message: Message, settings: BrokerSettings) -> Obituary:
     """How the job in a message from the queue of the dead got there."""
-    deaths = tuple(_deaths(message))
+    deaths = tuple(deaths_of(message))
     lanes = {settings.queues.of_lane(lane): lane for lane in Lane}
     in_a_lane = next((death for death in deaths if death.queue in lanes), None)
     code = _text(message, "error-code")
@@ -125,7 +137,8 @@ def _instant(written: str | None) -> datetime | None:
     return instant if instant.tzinfo else None
 
 
-def _deaths(message: Message) -> Iterator[Death]:
+def deaths_of(message: Message) -> Iterator[Death]:
+    """What the broker noted in a message, the latest first; a stranger may have forged it."""
     entries = message.headers.get("x-death")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, Mapping):
@@ -134,11 +147,19 @@ def _deaths(message: Message) -> Iterator[Death]:
                 queue=visible(str(entry.get("queue", ""))),
                 count=_count(entry.get("count")),
                 at=_zoned(entry.get("time")),
+                expiration_s=_seconds(entry.get("original-expiration")),
             )
 
 
 def _count(value: HeaderValue) -> int:
     return value if isinstance(value, int) else 0
+
+
+def _seconds(milliseconds: HeaderValue) -> float | None:
+    """The broker writes an expiration as the publisher has to: digits in a string."""
+    if not isinstance(milliseconds, str) or not _MILLISECONDS.fullmatch(milliseconds):
+        return None
+    return int(milliseconds) / 1000
 
 
 def _zoned(value: HeaderValue) -> datetime | None:

@@ -1,6 +1,7 @@
 """Sends events, and buries dead jobs, on a connection of its own."""
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import cast
 
@@ -27,6 +28,7 @@ from utterd.broker.topology import DEAD_ROUTING_KEY, retry_tier, routing_key
 from utterd.config import BrokerSettings, Lane
 from utterd.environment import Environment
 from utterd.errors import BrokerUnavailableError, JobError, WorkerDiedError
+from utterd.ops.metrics import Metrics
 from utterd_schemas.events import CONTENT_TYPE
 
 log = structlog.get_logger(__name__)
@@ -60,8 +62,11 @@ class Publisher:
         settings: BrokerSettings,
         environment: Environment,
         delays: FullJitter | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._settings = settings
+        self._metrics = metrics or Metrics()
+        self._connection: AbstractConnection | None = None
         self._environment = environment
         self._delays = delays or FullJitter(base_s=0.2, cap_s=settings.reconnect_cap_s)
         self._channel: AbstractChannel | None = None
@@ -72,21 +77,35 @@ class Publisher:
     async def run(self) -> None:
         """Keep a connection and a channel open until cancelled."""
         while True:
-            connection = await keep_connecting(self._settings, "utterd publisher", self._delays)
+            connection = await keep_connecting(
+                self._settings, "utterd publisher", self._delays, self._report
+            )
             try:
                 with losses_raised():
                     async with connection:
+                        self._connection = connection
                         await self._use(connection)
             except BROKER_ERRORS as error:
                 log.warning("publisher_lost", reason=str(error) or type(error).__name__)
                 await self._delays.wait(1)
+            finally:
+                self._connection = None
+
+    def _report(self, fault: BaseException) -> None:
+        """Take no jobs of which nothing could be told; the probe finds out when it is over."""
+        reason = str(fault) or type(fault).__name__
+        self._environment.report(ENVIRONMENT_PART, f"no event can be sent: {reason}")
 
     async def _use(self, connection: AbstractConnection) -> None:
         """Open a channel, and another whenever the broker closes it, until one can't be opened."""
         while True:
-            # The broker may be gone without a word: then the channel would never be open.
-            async with asyncio.timeout(self._settings.connect_timeout_s):
-                channel = await connection.channel(on_return_raises=True)
+            try:
+                # The broker may be gone without a word: then the channel would never be open.
+                async with asyncio.timeout(self._settings.connect_timeout_s):
+                    channel = await connection.channel(on_return_raises=True)
+            except TimeoutError as silence:
+                self._report(silence)
+                raise
             self._channel = channel
             self._open.set()
             try:
@@ -100,7 +119,7 @@ class Publisher:
 
         Raises:
             BrokerUnavailableError: one is not, something is still being refused, or the broker
-                does not answer.
+                does not answer. While there is no connection, it waits for one.
         """
         await self._open.wait()
         if self._stuck:
@@ -124,6 +143,27 @@ class Publisher:
     def _targets(self) -> tuple[str, ...]:
         exchanges = self._settings.exchanges
         return exchanges.events, exchanges.dead, exchanges.retry
+
+    async def queue_depths(self, queues: Iterable[str]) -> Mapping[str, int]:
+        """How many messages are ready in each queue; without those that the broker does not tell.
+
+        On a channel of its own: the broker closes it when a queue is not there.
+        """
+        depths: dict[str, int] = {}
+        try:
+            with losses_raised():
+                for name in queues:
+                    if self._connection is None:
+                        break
+                    async with (
+                        asyncio.timeout(self._settings.publish_timeout_s),
+                        self._connection.channel() as channel,
+                    ):
+                        queue = await channel.declare_queue(name, passive=True)
+                        depths[name] = queue.declaration_result.message_count or 0
+        except BROKER_ERRORS as error:
+            log.debug("queues_not_seen", reason=str(error) or type(error).__name__)
+        return depths
 
     async def send(self, event: Event) -> None:
         """Send an event; returns when the broker has confirmed it, however long that takes.
@@ -198,6 +238,7 @@ class Publisher:
                     log.warning("publish_refused", exchange=exchange, reason=type(fault).__name__)
                     return
                 failures += 1
+                self._metrics.publish_failed(exchange)
                 reason = str(fault) or type(fault).__name__
                 log.warning(
                     "publish_failed",

@@ -3,7 +3,7 @@
 from aio_pika import Message as AmqpMessage
 from aio_pika.abc import AbstractConnection
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
-from aiormq.exceptions import PublishError
+from aiormq.exceptions import ChannelAccessRefused, PublishError
 
 from utterd.broker.connection import BROKER_ERRORS, losses_raised
 from utterd.broker.topology import routing_key
@@ -21,7 +21,7 @@ async def submit(
     """Publish a job's message; returns when the broker has confirmed it.
 
     Raises:
-        ConfigurationError: there is no such lane on the broker.
+        ConfigurationError: there is no such lane on the broker, or its user may not publish.
         LaneFullError: the lane holds as many jobs as it may.
         BrokerUnavailableError: the broker did not confirm in time; it may have the job.
     """
@@ -43,6 +43,11 @@ async def submit(
         raise LaneFullError(
             f"the {lane} lane is busy: {await _depth(connection, queue_name)}, and it takes no"
             " more. Try again when the daemons have caught up"
+        ) from error
+    except ChannelAccessRefused as error:
+        raise ConfigurationError(
+            f"the broker's user may not publish to {settings.exchanges.jobs!r}: grant it the right"
+            " to write there (docs/security.md)"
         ) from error
     except BROKER_ERRORS as error:
         which = f", {message.message_id!r}" if message.message_id else ""

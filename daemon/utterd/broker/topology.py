@@ -9,6 +9,7 @@ from utterd.config import BrokerSettings, Lane
 Argument = str | int | bool
 
 DEAD_ROUTING_KEY = "dead"
+LAPSED_ROUTING_KEY = "lapsed"
 
 MANY_DELIVERIES = 1_000_000
 
@@ -61,6 +62,9 @@ def retry_tier(delay_s: int) -> str:
 def topology(settings: BrokerSettings) -> Topology:
     """The topology that these settings describe.
 
+    What a lane gives up by itself lapses: it goes to a queue from which the daemons tell of it,
+    and only what kills them there, too, ends among the dead without an event.
+
     A retry queue has no dead-letter routing key of its own: a job comes back under the key
     that it carries in its `CC` header, and so into its own lane.
     """
@@ -73,13 +77,16 @@ def topology(settings: BrokerSettings) -> Topology:
         # At-least-once dead-lettering is only to be had with this overflow behaviour.
         "x-overflow": "reject-publish",
     }
-    lane_arguments: dict[str, Argument] = {
+    fenced: dict[str, Argument] = {
         **at_least_once,
         "x-dead-letter-exchange": exchanges.dead,
-        "x-dead-letter-routing-key": DEAD_ROUTING_KEY,
         "x-delivery-limit": limits.delivery_limit,
-        "x-max-length": limits.max_length,
         "x-consumer-timeout": limits.consumer_timeout_s * 1000,
+    }
+    lane_arguments: dict[str, Argument] = {
+        **fenced,
+        "x-dead-letter-routing-key": LAPSED_ROUTING_KEY,
+        "x-max-length": limits.max_length,
     }
     return Topology(
         exchanges=(
@@ -93,6 +100,7 @@ def topology(settings: BrokerSettings) -> Topology:
         queues=(
             # Each look at the dead counts as a delivery, and RabbitMQ 4 has a limit of its own.
             _quorum_queue(queues.dead, {"x-delivery-limit": MANY_DELIVERIES}),
+            _quorum_queue(queues.lapsed, {**fenced, "x-dead-letter-routing-key": DEAD_ROUTING_KEY}),
             *(_quorum_queue(queues.of_lane(lane), lane_arguments) for lane in Lane),
             *(
                 _quorum_queue(
@@ -113,6 +121,7 @@ def topology(settings: BrokerSettings) -> Topology:
                 for delay_s, name in retry_queues.items()
             ),
             Binding(exchanges.dead, queues.dead, DEAD_ROUTING_KEY),
+            Binding(exchanges.dead, queues.lapsed, LAPSED_ROUTING_KEY),
             # A job whose routing key fits no lane is kept with the dead, not dropped.
             Binding(exchanges.unrouted, queues.dead, ""),
         ),

@@ -5,7 +5,19 @@ from typing import Annotated
 import typer
 
 from utterd import __version__
-from utterd.cli import bundle, cancel, daemon, dead, doctor, events, jobs, sandbox, topology, voices
+from utterd.cli import (
+    bundle,
+    cancel,
+    daemon,
+    dead,
+    doctor,
+    events,
+    jobs,
+    sandbox,
+    service,
+    topology,
+    voices,
+)
 
 app = typer.Typer(
     name="utterd",
@@ -51,5 +63,6 @@ app.add_typer(topology.app, name="topology")
 app.add_typer(dead.app, name="dead")
 app.add_typer(bundle.app, name="bundle")
 app.command("doctor")(doctor.doctor)
+app.add_typer(service.app, name="service")
 app.command("sandbox")(sandbox.sandbox)
 app.command("demo")(sandbox.demo)

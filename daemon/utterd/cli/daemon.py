@@ -2,8 +2,8 @@
 
 import asyncio
 
-from utterd.app import run_daemon
 from utterd.cli.output import JsonOption, print_json, print_table
+from utterd.daemon import run_daemon
 from utterd.ops.logging import configure_logging
 from utterd.settings_sources import effective, load_settings
 

@@ -1,6 +1,7 @@
 """`say` and `publish`: speech without and with a broker."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -34,18 +35,32 @@ from utterd.errors import BrokerUnavailableError
 from utterd.fetch import fetch_audio
 from utterd.ops.logging import configure_logging
 from utterd.persist import persist
-from utterd.say import format_of, say_to_file
+from utterd.say import STANDARD_OUTPUT, format_of, say_to
 from utterd.settings_sources import load_settings
 from utterd_schemas.audio import AudioFormat
 from utterd_schemas.events import EventType
 from utterd_schemas.job import Job
 
 
+def _no_terminal(output: Path) -> Path | None:
+    if output != STANDARD_OUTPUT:
+        return in_a_folder(output)
+    if sys.stdout.isatty():
+        raise typer.BadParameter("a terminal can't play audio: name a file, or use a pipe")
+    return output
+
+
 def say(  # noqa: PLR0913 - one parameter an option
     text: TextArgument = None,
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The audio file.", callback=in_a_folder)
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The audio file, or `-` for standard output, which must be no terminal then.",
+            callback=_no_terminal,
+        ),
     ],
     job_file: JobFileOption = None,
     ssml: SsmlOption = False,
@@ -60,6 +75,8 @@ def say(  # noqa: PLR0913 - one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Speak into a file, without a broker and without a bucket.
+
+    With `-o -`, the audio goes to standard output and what is said of it to standard error.
 
     Example: utterd say "Hello there." -o hello.wav
     """
@@ -80,11 +97,13 @@ def say(  # noqa: PLR0913 - one parameter an option
         },
         is_ssml=ssml,
     )
-    facts = asyncio.run(say_to_file(job, output, settings))
+    facts = asyncio.run(say_to(output, job, settings))
+    is_piped = output == STANDARD_OUTPUT
     if as_json:
-        print_json(facts)
+        print_json(facts, err=is_piped)
     else:
-        typer.echo(f"{output}: {facts['duration_s']:.2f} s, {facts['content_type']}")
+        line = f"{output}: {facts['duration_s']:.2f} s, {facts['content_type']}"
+        typer.echo(line, err=is_piped)
 
 
 def publish(  # noqa: PLR0913 - one parameter an option

@@ -21,9 +21,9 @@ def in_a_folder(path: Path | None) -> Path | None:
     return path
 
 
-def print_json(value: object) -> None:
-    """One JSON document on one line."""
-    typer.echo(json.dumps(value, ensure_ascii=False, default=str))
+def print_json(value: object, *, err: bool = False) -> None:
+    """One JSON document on one line, on standard output or on standard error."""
+    typer.echo(json.dumps(value, ensure_ascii=False, default=str), err=err)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -6,9 +6,10 @@ from aio_pika.exceptions import ChannelNotFoundEntity
 from utterd.broker import declare
 from utterd.broker.connection import BROKER_ERRORS, address, connect, losses_raised
 from utterd.broker.topology import topology
+from utterd.broker.version import version_of
 from utterd.config import BrokerSettings, Lane
 from utterd.doctor.broker_rights import examine_rights
-from utterd.doctor.broker_version import version_finding, version_of
+from utterd.doctor.broker_version import version_finding
 from utterd.doctor.finding import Finding, Findings, fault, ok, warning
 from utterd.errors import BrokerUnavailableError, ConfigurationError
 
@@ -38,6 +39,7 @@ async def examine_broker(settings: BrokerSettings) -> Findings:
             yield finding
         for lane in Lane:
             yield await _lane(connection, settings, lane)
+        yield await _lapsed(connection, settings)
         yield await _dead(connection, settings)
 
 
@@ -63,6 +65,17 @@ async def _lane(connection: AbstractConnection, settings: BrokerSettings, lane: 
     if waiting and not consumers:
         return warning(check, f"{says}: start one with `utterd run`")
     return ok(check, says)
+
+
+async def _lapsed(connection: AbstractConnection, settings: BrokerSettings) -> Finding:
+    waiting, consumers = await _depth(connection, settings.queues.lapsed) or (0, 0)
+    if waiting and not consumers:
+        return warning(
+            "lapsed jobs",
+            f"of {waiting} that the broker gave up nobody has been told: start a daemon with"
+            " `utterd run`",
+        )
+    return ok("lapsed jobs", f"{waiting} wait to be told of")
 
 
 async def _dead(connection: AbstractConnection, settings: BrokerSettings) -> Finding:

@@ -21,6 +21,7 @@ async def examine_rights(connection: AbstractConnection, settings: BrokerSetting
     exchanges, queues = settings.exchanges, settings.queues
     for lane in Lane:
         yield await _try(connection, f"read {lane}", _read_queue(queues.of_lane(lane)))
+    yield await _try(connection, "read lapsed", _read_queue(queues.lapsed))
     yield await _try(connection, f"read {exchanges.control}", _hear(exchanges.control))
     for name in (exchanges.events, exchanges.retry, exchanges.dead):
         yield await _try(connection, f"write {name}", _write_exchange(name, exchanges.control))

@@ -1,25 +1,14 @@
 """What the broker's version means for a daemon."""
 
-import re
-
-from aio_pika.abc import AbstractConnection
-
+from utterd.broker.version import FORGIVES_NACKS, parse_version
 from utterd.config import QueueLimits
 from utterd.doctor.finding import Finding, fault, ok, warning
 
 _OLDEST = (3, 10)
 _OBEYS_CONSUMER_TIMEOUT = (3, 12)
-_FORGIVES_NACKS = (4, 3)
 
 _NODES_OWN_TIMEOUT_S = 1800
 _FEW_DELIVERIES = 20
-
-
-def version_of(connection: AbstractConnection) -> str:
-    """The version as the broker gave it when we connected, or `unknown`."""
-    transport = connection.transport
-    properties = transport.connection.server_properties if transport else {}
-    return str(properties.get("version", "unknown"))
 
 
 def version_finding(version: str, limits: QueueLimits) -> Finding:
@@ -29,10 +18,9 @@ def version_finding(version: str, limits: QueueLimits) -> Finding:
         version: such as `3.10.8`.
         limits: arguments of the job queues.
     """
-    match = re.match(r"(\d+)\.(\d+)", version)
-    if match is None:
+    number = parse_version(version)
+    if number is None:
         return warning("version", f"{version} is no version of RabbitMQ that utterd knows")
-    number = int(match[1]), int(match[2])
     if number < _OLDEST:
         return fault(
             "version",
@@ -44,7 +32,7 @@ def version_finding(version: str, limits: QueueLimits) -> Finding:
             f"before 3.12, broker.limits.consumer_timeout_s is not obeyed: set consumer_timeout ="
             f" {limits.consumer_timeout_s * 1000} in rabbitmq.conf",
         )
-    if number < _FORGIVES_NACKS and limits.delivery_limit < _FEW_DELIVERIES:
+    if number < FORGIVES_NACKS and limits.delivery_limit < _FEW_DELIVERIES:
         return warning(
             "version",
             "before 4.3, a job that is politely given back has used up one delivery, also at each"

@@ -6,6 +6,7 @@ from utterd.app import make_engine_host, make_planner
 from utterd.config import Settings
 from utterd.doctor.finding import Findings, fault, ok, warning
 from utterd.engines.host import engine_host
+from utterd.engines.pace import Pace
 from utterd.errors import ConfigurationError, JobError
 from utterd.jobs.speak import speak
 from utterd_schemas.job import Job
@@ -32,7 +33,7 @@ async def examine_engine(settings: Settings) -> Findings:
     try:
         async with engine_host(host):
             loaded = time.monotonic()
-            speech = await speak(plan, host, urgent=True, timeout_s=_TIMEOUT_S)
+            speech = await speak(plan, host, pace=Pace(urgent=True), timeout_s=_TIMEOUT_S)
             spoken = time.monotonic()
     except (ConfigurationError, JobError) as error:
         yield fault("speech", str(error))

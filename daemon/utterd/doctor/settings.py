@@ -27,14 +27,15 @@ def _voices(settings: Settings) -> Finding:
 
 
 def _time_limits(settings: Settings) -> Finding:
-    job_s, broker_s = settings.speech.job_timeout_s, settings.broker.limits.consumer_timeout_s
-    if job_s >= broker_s:
+    job_s, whole_s = settings.speech.job_timeout_s, settings.broker.limits.work_timeout_s
+    if job_s >= whole_s:
         return fault(
             "time limits",
-            f"a job may take {job_s:g} s, but the broker takes it away after {broker_s} s: set"
-            " speech.job_timeout_s below broker.limits.consumer_timeout_s",
+            f"slots may work on a job for {job_s:g} s, but after {whole_s:g} s in all it ends, so"
+            " that the broker does not take it away: set speech.job_timeout_s below four fifths of"
+            " broker.limits.consumer_timeout_s",
         )
-    return ok("time limits", f"a job may take {job_s:g} s, the broker waits {broker_s} s")
+    return ok("time limits", f"slots have {job_s:g} s for a job, the whole of it {whole_s:g} s")
 
 
 def _wire(setting: str, url: str, plain: str, encrypted: str) -> Finding:

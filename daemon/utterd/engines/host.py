@@ -10,12 +10,14 @@ import structlog
 
 from utterd.backoff import FullJitter
 from utterd.engines.line import SegmentLine
+from utterd.engines.pace import Pace
 from utterd.engines.process import WorkerProcess
 from utterd.engines.protocol import NO_OPTIONS, EngineInfo, EngineOptions, Take, Utterance
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError
 from utterd.ops.cpu import WorkerPlan
 from utterd.ops.memory import resident_bytes
+from utterd.ops.metrics import Metrics
 
 ENVIRONMENT_PART = "engine"
 MEMORY_CHECK_INTERVAL_S = 1.0
@@ -42,10 +44,11 @@ class EngineHost:
         max_worker_bytes: resident memory beyond which a worker is replaced; default: what the
             engine allows.
         environment: told when there is no worker to speak.
+        metrics: counts the workers that died.
         restart_delays: waits between attempts to replace a worker that died.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument a setting
         self,
         info: EngineInfo,
         plan: WorkerPlan,
@@ -55,6 +58,7 @@ class EngineHost:
         cancel_grace_s: float = 5.0,
         max_worker_bytes: int | None = None,
         environment: Environment | None = None,
+        metrics: Metrics | None = None,
         restart_delays: FullJitter | None = None,
     ) -> None:
         self.info = info
@@ -64,6 +68,7 @@ class EngineHost:
         self._cancel_grace_s = cancel_grace_s
         self._max_worker_bytes = max_worker_bytes or info.max_worker_bytes
         self._environment = environment or Environment()
+        self._metrics = metrics or Metrics()
         self._restart_delays = restart_delays or FullJitter(base_s=0.1, cap_s=30.0)
         self._line: SegmentLine[_Request] = SegmentLine()
         self._workers: dict[int, WorkerProcess] = {}
@@ -74,6 +79,16 @@ class EngineHost:
         return self.plan.slots
 
     @property
+    def busy(self) -> int:
+        """Slots that speak."""
+        return sum(worker.pending for worker in self._workers.values())
+
+    @property
+    def waiting(self) -> int:
+        """Segments that wait for a slot."""
+        return len(self._line)
+
+    @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers that are up."""
         return tuple(worker.pid for worker in self._workers.values())
@@ -82,14 +97,14 @@ class EngineHost:
         self,
         utterance: Utterance,
         *,
-        urgent: bool = False,
+        pace: Pace | None = None,
         on_start: Callable[[], None] | None = None,
     ) -> Take:
         """Speak one segment in the next free slot.
 
         Args:
             utterance: what to say.
-            urgent: whether it goes before utterances that are not.
+            pace: how soon it is wanted; without one, it is not urgent.
             on_start: called when a slot takes it.
 
         Returns:
@@ -99,7 +114,7 @@ class EngineHost:
             JobError: the engine refused or failed, or its process died.
         """
         outcome: asyncio.Future[Take] = asyncio.get_running_loop().create_future()
-        self._line.put(_Request(utterance, outcome, on_start), urgent=urgent)
+        self._line.put(_Request(utterance, outcome, on_start), pace or Pace())
         return await outcome
 
     async def keep_worker(self, index: int, first: asyncio.Future[None]) -> None:
@@ -126,6 +141,7 @@ class EngineHost:
                     first.set_result(None)
                 await self._use(index, worker)
                 log.warning("worker_died", pid=worker.pid, exit_status=worker.exit_status)
+                self._metrics.worker_died()
             failures += 1
             await self._restart_delays.wait(failures)
 

@@ -122,6 +122,11 @@ class WorkerProcess:
         return self._process.pid
 
     @property
+    def pending(self) -> int:
+        """Requests without an answer."""
+        return len(self._pending)
+
+    @property
     def exit_status(self) -> int | None:
         return self._process.returncode
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 from pydantic import JsonValue, ValidationError
 
-from utterd.broker.message import Delivery, Message
+from utterd.broker.message import Arrival, Message
 from utterd.errors import (
     InvalidEncodingError,
     InvalidEnvelopeError,
@@ -48,18 +48,18 @@ class UndecodableError(Exception):
         self.sender = sender
 
 
-def decode(delivery: Delivery, *, max_bytes: int, now: datetime) -> Order:
-    """Read a job from a delivery: JSON or a CloudEvent (binary or structured), gzipped or not.
+def decode(arrival: Arrival, *, max_bytes: int, now: datetime) -> Order:
+    """Read a job from a message: JSON or a CloudEvent (binary or structured), gzipped or not.
 
     Args:
-        delivery: from the broker.
+        arrival: from the broker.
         max_bytes: the largest body, also after decompression.
         now: the current instant, with a zone.
 
     Raises:
         UndecodableError: the body is too large, broken, or not a job.
     """
-    message = delivery.message
+    message = arrival.message
     job_id = _readable_id(message.message_id)
     labels: Mapping[str, str] = {}
     try:
@@ -78,7 +78,7 @@ def decode(delivery: Delivery, *, max_bytes: int, now: datetime) -> Order:
         job=job,
         job_id=job_id,
         sender=Sender.of(message, job_id=job_id, labels=job.labels),
-        lane=delivery.lane,
+        lane=arrival.lane,
         expires_at=min(expiries, default=None),
         published_at=message.timestamp,
         queue_s=message.age_s(now),

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from utterd.broker.message import FIRST_ATTEMPT, TRACE_HEADERS, History, Message
+from utterd.broker.message import FIRST_ATTEMPT, TRACE_HEADERS, Delivery, History, Message
 from utterd.config import Lane
+from utterd.ops.tracing import TracedDelivery
 from utterd_schemas.job import Job
 
 MAX_TRACE_CHARS = 512
@@ -72,3 +73,15 @@ class Order:
     expires_at: datetime | None
     published_at: datetime | None
     queue_s: float | None
+
+
+def traced(delivery: Delivery, order: Order) -> TracedDelivery:
+    """What a trace tells of an order's delivery."""
+    return TracedDelivery(
+        lane=order.lane,
+        routing_key=delivery.message.routing_key,
+        job_id=order.job_id,
+        correlation_id=order.sender.correlation_id,
+        body_bytes=len(delivery.message.body),
+        parent=order.sender.trace,
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -12,23 +13,18 @@ import structlog
 from utterd.broker.event import EventSink
 from utterd.broker.message import Delivery
 from utterd.config import Lane
+from utterd.engines.pace import Pace
 from utterd.environment import Environment
-from utterd.errors import EnvironmentFaultError, InternalError, JobError
+from utterd.errors import DeadlineExceededError, EnvironmentFaultError, InternalError, JobError
 from utterd.interruptions import Interruption, Interruptions, WorkInHand
 from utterd.jobs.announce import Announcer
 from utterd.jobs.decode import UndecodableError, decode, sender_of
 from utterd.jobs.finish import finish
 from utterd.jobs.lookup import lookup
-from utterd.jobs.order import Order, Sender
-from utterd.jobs.outcome import (
-    cancelled,
-    completed,
-    expired,
-    failed,
-    progressed,
-    started,
-)
-from utterd.jobs.plan import Plan, Planner
+from utterd.jobs.order import Order, Sender, traced
+from utterd.jobs.outcome import cancelled, completed, expired, failed, progressed, started
+from utterd.jobs.plan import Plan
+from utterd.jobs.planning import JobPlanner
 from utterd.jobs.retry import history_after, retry_delay_s
 from utterd.jobs.singleflight import SingleFlight
 from utterd.jobs.speak import SegmentDone, Speaker, Speech, SpokenClip, speak
@@ -36,10 +32,12 @@ from utterd.jobs.stopwatch import Stopwatch
 from utterd.jobs.store import Upload, store
 from utterd.jobs.stream import finish_segment, store_segment
 from utterd.offload import Offload
+from utterd.ops.metrics import Metrics
+from utterd.ops.tracing import Tracing
 from utterd.store.audio_object import AudioFacts
 from utterd.store.protocol import ObjectStore
 from utterd.store.spool import Spool
-from utterd_schemas.events import EventData, SegmentAudio
+from utterd_schemas.events import CompletedData, EventData, SegmentAudio
 from utterd_schemas.job import Job
 
 log = structlog.get_logger(__name__)
@@ -69,16 +67,19 @@ class Runner:
         now: the clock; instants have a zone.
         monotonic: the clock for durations, in seconds.
         max_message_bytes: the largest body.
-        job_timeout_s: for all of a job's synthesis.
+        job_timeout_s: how long slots may work on a job.
+        work_timeout_s: how long a delivery may stay in hand before it is settled.
         retry_delays_s: waits before a failed job's further attempts, in seconds.
         environment: told when the store does not work.
         spool: keeps finished audio that the store could not take.
         interruptions: ends work early.
+        metrics: counts what happens.
+        tracing: opens a span for each job and each of its steps.
         progress: whether finished segments are announced.
         presign_expires_s: lifetime of links in events; None for no links.
     """
 
-    planner: Planner
+    planner: JobPlanner
     speaker: Speaker
     objects: ObjectStore
     sink: EventSink
@@ -89,10 +90,13 @@ class Runner:
     monotonic: Callable[[], float]
     max_message_bytes: int
     job_timeout_s: float
+    work_timeout_s: float
     retry_delays_s: tuple[int, ...]
     environment: Environment
     spool: Spool
     interruptions: Interruptions
+    metrics: Metrics
+    tracing: Tracing
     progress: bool = False
     presign_expires_s: int | None = None
 
@@ -103,10 +107,15 @@ class Runner:
                 await self._run(delivery, work)
         except Exception as bug:
             log.exception("delivery_met_a_bug", error=type(bug).__name__)
+            self.metrics.job_settled(delivery.lane, "rejected")
             await delivery.reject()
 
     async def _run(self, delivery: Delivery, work: WorkInHand) -> None:
-        stopwatch = Stopwatch(self.monotonic)
+        with ExitStack() as spans:
+            await self._run_traced(delivery, work, spans)
+
+    async def _run_traced(self, delivery: Delivery, work: WorkInHand, spans: ExitStack) -> None:
+        stopwatch = Stopwatch(self.monotonic, self.tracing.step)
         settle: Settle
         try:
             order = decode(delivery, max_bytes=self.max_message_bytes, now=self.now())
@@ -119,19 +128,30 @@ class Runner:
         else:
             work.job_id = order.job_id
             structlog.contextvars.bind_contextvars(job_id=order.job_id, lane=str(order.lane))
+            self.metrics.job_taken(order.lane, order.queue_s)
+            spans.enter_context(self.tracing.job(traced(delivery, order)))
             settle = await self._work_to_settlement(delivery, order, stopwatch, work)
         work.close()
+        if delivery.is_lost and delivery.message.expiration_s is not None:
+            # Back in its lane, its time may have run out at once, and been told of. Whoever gets it
+            # next, from there or from the lapsed, finds the audio.
+            log.warning("job_left_to_the_broker")
+            return
         await settle()
 
     async def _work_to_settlement(
         self, delivery: Delivery, order: Order, stopwatch: Stopwatch, work: WorkInHand
     ) -> Settle:
         """Work on an order; returns how its delivery is to be settled."""
+        limit = asyncio.timeout(self.work_timeout_s)
         try:
-            event = await self._work(order, stopwatch, work)
+            async with limit:
+                event = await self._work(order, stopwatch, work)
+        except TimeoutError as end:
+            return self._after_a_timeout(delivery, order, work, None if limit.expired() else end)
         except EnvironmentFaultError as fault:
             log.warning("job_handed_back", code=str(fault.code))
-            return delivery.release
+            return partial(self._hand_back, delivery)
         except JobError as error:
             return partial(self._try_again_or_give_up, delivery, order, error)
         except asyncio.CancelledError as end:
@@ -150,8 +170,24 @@ class Runner:
             # Somebody wants the task itself to end.
             raise end
         if work.interruption is Interruption.HANDED_BACK:
-            return delivery.release
+            return partial(self._hand_back, delivery)
         return partial(self._conclude, delivery, order, cancelled(order))
+
+    def _after_a_timeout(
+        self, delivery: Delivery, order: Order, work: WorkInHand, bug: TimeoutError | None
+    ) -> Settle:
+        """Before the broker takes the delivery away, and every other one of its channel with it."""
+        if bug is not None:
+            return self._after_a_bug(delivery, order, bug)
+        if not work.is_begun:
+            # A long line is not the job's fault; another daemon may have a shorter one.
+            log.warning("job_handed_back", reason=f"no free slot in {self.work_timeout_s:g} s")
+            return delivery.release
+        error = DeadlineExceededError(
+            f"the job was begun, and not finished within {self.work_timeout_s:g} s: start more"
+            " daemons, send less text in one job, or raise broker.limits.consumer_timeout_s"
+        )
+        return partial(self._try_again_or_give_up, delivery, order, error)
 
     def _after_a_bug(self, delivery: Delivery, order: Order, bug: BaseException) -> Settle:
         log.error("job_met_a_bug", error=type(bug).__name__, exc_info=bug)
@@ -160,7 +196,16 @@ class Runner:
     async def _conclude(self, delivery: Delivery, order: Order, event: EventData) -> None:
         """A terminal event, and only then an ack."""
         await self.announcer.announce(event, order.sender)
+        if isinstance(event, CompletedData):
+            self.metrics.job_completed(order.lane, event)
+        else:
+            self.metrics.job_settled(order.lane, event.type.outcome)
         await delivery.ack()
+
+    async def _hand_back(self, delivery: Delivery) -> None:
+        """Somebody else's, or ours again later."""
+        self.metrics.job_settled(delivery.lane, "handed_back")
+        await delivery.release()
 
     async def _work(self, order: Order, stopwatch: Stopwatch, work: WorkInHand) -> EventData:
         """From an order to what the terminal event says."""
@@ -207,13 +252,14 @@ class Runner:
         """The audio of a plan, from the work of whoever is at it already."""
         is_ours = False
 
-        async def obtain() -> AudioFacts:
+        async def obtain(pace: Pace) -> AudioFacts:
             nonlocal is_ours
             is_ours = True
-            return await self._obtain(plan, order, stopwatch, work)
+            return await self._obtain(plan, order, stopwatch, work, pace)
 
+        is_urgent = order.lane is Lane.INTERACTIVE
         while True:
-            facts = await self.flights.run(plan.object_name, obtain)
+            facts = await self.flights.run(plan.object_name, obtain, urgent=is_urgent)
             if is_ours or plan.marks_name is None:
                 return facts
             # Who shared the work of a job that wants no marks has to have them made.
@@ -221,7 +267,7 @@ class Runner:
                 return whole
 
     async def _obtain(
-        self, plan: Plan, order: Order, stopwatch: Stopwatch, work: WorkInHand
+        self, plan: Plan, order: Order, stopwatch: Stopwatch, work: WorkInHand, pace: Pace
     ) -> AudioFacts:
         """The audio of a plan: from the store, or made and stored now."""
         with stopwatch.step("lookup"):
@@ -229,7 +275,7 @@ class Runner:
         if facts is not None:
             return facts
         with stopwatch.step("speak"):
-            speech = await self._speak(plan, order, work)
+            speech = await self._speak(plan, order, work, pace)
         with stopwatch.step("encode"):
             finished = await self.encoding.run(finish, speech, plan)
         with stopwatch.step("store"):
@@ -240,7 +286,7 @@ class Runner:
                 await upload.keep_in(self.spool)
                 raise
 
-    async def _speak(self, plan: Plan, order: Order, work: WorkInHand) -> Speech:
+    async def _speak(self, plan: Plan, order: Order, work: WorkInHand, pace: Pace) -> Speech:
         try:
             # The event's confirm is awaited beside the speech, not before it.
             async with asyncio.TaskGroup() as beside:
@@ -248,7 +294,7 @@ class Runner:
                 return await speak(
                     plan,
                     self.speaker,
-                    urgent=order.lane is Lane.INTERACTIVE,
+                    pace=pace,
                     timeout_s=self.job_timeout_s,
                     on_start=work.begin,
                     on_segment=self._progress_of(plan, order, work),
@@ -282,6 +328,8 @@ class Runner:
         if sender.job_id is not None:
             await self.announcer.announce(failed(sender.job_id, sender, error), sender)
         await self.sink.bury(message, error)
+        self.metrics.attempt_failed(delivery.lane, error.code, "failed")
+        self.tracing.failed(error.code)
         await delivery.ack()
 
     async def _try_again_or_give_up(
@@ -297,6 +345,8 @@ class Runner:
         await self.sink.postpone(
             delivery.message, order.lane, history_after(error, history), delay_s=delay_s
         )
+        self.metrics.attempt_failed(order.lane, error.code, "postponed")
+        self.tracing.failed(error.code)
         await delivery.ack()
 
     async def _announce_start(self, plan: Plan, order: Order, work: WorkInHand) -> None:

@@ -5,12 +5,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from utterd.engines.pace import Pace
+
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True, eq=False)
 class _Flight(Generic[Result]):
     outcome: asyncio.Future[Result]
+    pace: Pace
     task: asyncio.Task[None] | None = None
     passengers: int = 0
 
@@ -29,18 +32,28 @@ class SingleFlight(Generic[Result]):
         self._tasks = tasks
         self._flights: dict[str, _Flight[Result]] = {}
 
-    async def run(self, key: str, compute: Callable[[], Awaitable[Result]]) -> Result:
+    async def run(
+        self, key: str, compute: Callable[[Pace], Awaitable[Result]], *, urgent: bool = False
+    ) -> Result:
         """The result of `compute`, or of one under the same key that is under way.
+
+        Args:
+            key: equal for equal computations.
+            compute: gets the pace that is wanted, which somebody else may hurry later.
+            urgent: whether this one is wanted at once, whoever began it.
 
         Raises:
             Exception: whatever the computation raised, to everybody who waits for it.
         """
         flight = self._flights.get(key)
         if flight is None:
-            flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_future())
+            outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+            flight = self._flights[key] = _Flight(outcome, Pace(urgent=urgent))
             flight.task = self._tasks.create_task(
                 self._fly(key, flight, compute), name=f"flight-{key[:8]}"
             )
+        if urgent:
+            flight.pace.hurry()
         flight.passengers += 1
         try:
             return await asyncio.shield(flight.outcome)
@@ -51,10 +64,10 @@ class SingleFlight(Generic[Result]):
                 flight.task.cancel()
 
     async def _fly(
-        self, key: str, flight: _Flight[Result], compute: Callable[[], Awaitable[Result]]
+        self, key: str, flight: _Flight[Result], compute: Callable[[Pace], Awaitable[Result]]
     ) -> None:
         try:
-            result = await compute()
+            result = await compute(flight.pace)
         except asyncio.CancelledError:
             flight.outcome.cancel()
             raise

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -11,9 +10,11 @@ import numpy as np
 from utterd.audio.gate import judge
 from utterd.audio.join import Clip
 from utterd.audio.pcm import check_pcm
+from utterd.engines.pace import Pace
 from utterd.engines.protocol import PCM, Take, Utterance
 from utterd.errors import DeadlineExceededError
 from utterd.jobs.plan import Plan
+from utterd.jobs.slot_time import SlotTime
 from utterd.text.front_end import SpokenSegment
 
 MIN_SPEED, MAX_SPEED = 0.5, 2.0
@@ -27,7 +28,7 @@ class Speaker(Protocol):
     """Whatever turns an utterance into samples, a segment at a time."""
 
     async def speak(
-        self, utterance: Utterance, *, urgent: bool = False, on_start: Started | None = None
+        self, utterance: Utterance, *, pace: Pace | None = None, on_start: Started | None = None
     ) -> Take: ...
 
 
@@ -69,7 +70,7 @@ async def speak(
     plan: Plan,
     speaker: Speaker,
     *,
-    urgent: bool,
+    pace: Pace,
     timeout_s: float,
     on_start: Started | None = None,
     on_segment: SegmentDone | None = None,
@@ -82,8 +83,8 @@ async def speak(
     Args:
         plan: what to say.
         speaker: the engine.
-        urgent: whether the segments go before those of other jobs.
-        timeout_s: for all segments together.
+        pace: how soon the segments are wanted.
+        timeout_s: how long slots may work on all segments together.
         on_start: told when the engine begins with a segment.
         on_segment: told of each segment that is done, while others may still be spoken.
 
@@ -92,11 +93,16 @@ async def speak(
     """
     done = 0
 
-    async def speak_one(segment: SpokenSegment, number: int) -> tuple[Clip, Reasons]:
+    async def speak_one(
+        segment: SpokenSegment, number: int, slot_time: SlotTime
+    ) -> tuple[Clip, Reasons]:
         nonlocal done
-        pcm, reasons = await _speak_well(
-            plan, segment, number, partial(speaker.speak, urgent=urgent, on_start=on_start)
-        )
+
+        async def say(utterance: Utterance) -> Take:
+            with slot_time.segment(on_start) as begin:
+                return await speaker.speak(utterance, pace=pace, on_start=begin)
+
+        pcm, reasons = await _speak_well(plan, segment, number, say)
         clip = Clip(pcm * np.float32(segment.gain), segment.pause_after_s)
         done += 1
         if on_segment is not None:
@@ -104,9 +110,10 @@ async def speak(
         return clip, reasons
 
     try:
-        async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(None) as timeout, asyncio.TaskGroup() as group:
+            slot_time = SlotTime(timeout_s, timeout, asyncio.get_running_loop().time)
             tasks = [
-                group.create_task(speak_one(segment, number), name=f"segment-{number}")
+                group.create_task(speak_one(segment, number, slot_time), name=f"segment-{number}")
                 for number, segment in enumerate(plan.segments)
             ]
     except TimeoutError:

@@ -1,9 +1,12 @@
 """Measures a job's steps."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from utterd_schemas.events import Timings
+
+Span = Callable[[str], AbstractContextManager[Any]]
 
 
 class Stopwatch:
@@ -11,10 +14,12 @@ class Stopwatch:
 
     Args:
         monotonic: the clock, in seconds.
+        span: opens a span of a trace for a step.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], span: Span = nullcontext) -> None:
         self._monotonic = monotonic
+        self._span = span
         self._started = monotonic()
         self._steps: dict[str, float] = {}
 
@@ -23,7 +28,8 @@ class Stopwatch:
         """Time a block as the step `name`: plan, lookup, speak, encode or store."""
         started = self._monotonic()
         try:
-            yield
+            with self._span(name):
+                yield
         finally:
             self._steps[name] = self._steps.get(name, 0.0) + self._monotonic() - started
 

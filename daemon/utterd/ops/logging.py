@@ -3,12 +3,14 @@
 import logging
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import structlog
 from structlog.typing import EventDict, Processor
 
 from utterd.config import LogSettings
+
+_OURS = "utterd"
 
 
 def configure_logging(settings: LogSettings) -> None:
@@ -45,11 +47,21 @@ def configure_logging(settings: LogSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
+    _set_levels(settings.levels)
     # They log each frame and each request, and their debug lines hold bodies and signatures.
     for library in ("aio_pika", "aiormq", "boto3", "botocore", "urllib3", "s3transfer", "asyncio"):
         logging.getLogger(library).setLevel(logging.WARNING)
     # It logs what it raises.
     logging.getLogger("aiormq.connection").setLevel(logging.CRITICAL)
+
+
+def _set_levels(levels: Mapping[str, str]) -> None:
+    """Give parts of utterd levels of their own, and take those that they had."""
+    for name in [*logging.root.manager.loggerDict]:
+        if name == _OURS or name.startswith(f"{_OURS}."):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level.upper())
 
 
 def _where_it_was_raised(_logger: object, _method: str, event: EventDict) -> EventDict:

@@ -2,6 +2,7 @@
 
 import ipaddress
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import boto3.session
@@ -19,6 +20,7 @@ class S3Options:
     Args:
         bucket: the bucket's name; it must exist.
         endpoint_url: a compatible server's URL; None means AWS.
+        tls_ca_file: certificates of the authorities that the server's is checked by.
         region: the bucket's region; None leaves it to boto3's own sources.
         access_key_id: None leaves the credentials to boto3's own sources.
         secret_access_key: belongs to `access_key_id`.
@@ -31,6 +33,7 @@ class S3Options:
 
     bucket: str
     endpoint_url: str | None = None
+    tls_ca_file: Path | None = None
     region: str | None = None
     access_key_id: str | None = None
     secret_access_key: str | None = field(default=None, repr=False)
@@ -71,6 +74,7 @@ def make_s3_client(options: S3Options, pool_size: int) -> BaseClient:
         return boto3.session.Session().client(
             "s3",
             endpoint_url=options.endpoint_url,
+            verify=str(options.tls_ca_file) if options.tls_ca_file else None,
             region_name=options.region,
             aws_access_key_id=options.access_key_id,
             aws_secret_access_key=options.secret_access_key,

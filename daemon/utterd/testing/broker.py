@@ -26,6 +26,7 @@ class InMemoryDelivery:
 
     Attributes:
         settlement: None until it is settled.
+        is_lost: whether it counts as taken back; a test may set it.
     """
 
     def __init__(self, broker: "InMemoryBroker", message: Message, lane: Lane) -> None:
@@ -34,6 +35,7 @@ class InMemoryDelivery:
         self._lane = lane
         self._settled = asyncio.Event()
         self.settlement: Settlement | None = None
+        self.is_lost = False
 
     @property
     def message(self) -> Message:

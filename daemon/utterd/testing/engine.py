@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from utterd.engines.pace import Pace
 from utterd.engines.protocol import PCM, Take, Utterance
 from utterd.errors import JobError
 
@@ -53,7 +54,7 @@ class FixedSpeaker:
         self,
         utterance: Utterance,
         *,
-        urgent: bool = False,  # noqa: ARG002 - the protocol's
+        pace: Pace | None = None,  # noqa: ARG002 - the protocol's
         on_start: Callable[[], None] | None = None,
     ) -> Take:
         if on_start is not None:

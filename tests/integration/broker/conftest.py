@@ -1,5 +1,6 @@
 import asyncio
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -105,9 +106,9 @@ class NodeControl:
             await self.run("set_vm_memory_high_watermark", "absolute", "512MB")
 
     @asynccontextmanager
-    async def impatient(self) -> AsyncIterator[None]:
-        """Channels that open in this block may keep a delivery unsettled for a second."""
-        wish = {"consumer_timeout": 1000, "channel_tick_interval": 500}
+    async def impatient(self, timeout_ms: int) -> AsyncIterator[None]:
+        """Channels that open in this block may keep a delivery unsettled for so long."""
+        wish = {"consumer_timeout": timeout_ms, "channel_tick_interval": 500}
         before = {name: await self._variable(name) for name in wish}
         await self._set_variables(wish)
         try:
@@ -136,6 +137,7 @@ class Proxy:
         accepting: whether new connections are passed on, or closed at once.
         accepted: how many were passed on.
         cut_after_bytes: of the broker's; where the next connection breaks off.
+        claims_4_3: whether the broker seems to be of RabbitMQ 4.3.
     """
 
     def __init__(self, broker_url: str) -> None:
@@ -145,6 +147,7 @@ class Proxy:
         self.accepting = True
         self.accepted = 0
         self.cut_after_bytes: int | None = None
+        self.claims_4_3 = False
         self._refused = 0
         self._speaking = asyncio.Event()
         self._speaking.set()
@@ -173,6 +176,11 @@ class Proxy:
         for writers in self._pairs.values():
             for writer in writers:
                 writer.transport.abort()
+
+    def say(self, frame: bytes) -> None:
+        """Put words into the broker's mouth, on all connections."""
+        for client, _ in self._pairs.values():
+            client.write(frame)
 
     def silence(self) -> None:
         """Hold back what the broker says from now on."""
@@ -220,10 +228,20 @@ class Proxy:
         with suppress(OSError):
             while data := await reader.read(65536 if budget is None else budget):
                 await self._speaking.wait()
-                writer.write(data)
+                writer.write(_as_4_3(data) if self.claims_4_3 else data)
                 if budget is not None:
                     budget -= len(data)
         writer.close()
+
+
+def _as_4_3(data: bytes) -> bytes:
+    """The broker's first frame with another version, which has to be as long as its own."""
+    return re.sub(
+        rb"(?<=versionS\x00\x00\x00.)[0-9][0-9.]+",
+        lambda version: b"4.3.".ljust(len(version[0]), b"0"),
+        data,
+        flags=re.DOTALL,
+    )
 
 
 @pytest.fixture
@@ -305,15 +323,21 @@ class RunningConsumer:
             self.deliveries.put_nowait(delivery)
             await handle(delivery)
 
+        async def hand_on(delivery: Delivery) -> None:
+            """To the dead."""
+            await delivery.reject()
+
         self.consumer = Consumer(
             settings,
             prefetch=kw.get("prefetch", 2),
             handle=handle_and_tell,
+            handle_lapsed=kw.get("handle_lapsed") or hand_on,
             tasks=tasks,
             environment=self.environment,
             interruptions=self.interruptions,
             drain_timeout_s=kw.get("drain_timeout_s", 10.0),
             delays=kw.get("delays", SHORT_DELAYS),
+            hold_off=kw.get("hold_off"),
         )
         self.running = tasks.create_task(self.consumer.run(self.stop), name="consumer")
 

@@ -138,6 +138,7 @@ async def test_stop_while_the_broker_is_away_returns_at_once(through_proxy, prox
             through_proxy,
             prefetch=1,
             handle=ack,
+            handle_lapsed=ack,
             tasks=tasks,
             environment=Environment(),
             interruptions=Interruptions(),

@@ -1,13 +1,14 @@
 import asyncio
 
 import pytest
+from pamqp import commands, frame
 from pydantic import SecretStr
 
 from utterd.backoff import FullJitter
-from utterd.broker import consumer
+from utterd.broker import amqp_delivery, consumer
 from utterd.broker.connection import connect
 from utterd.broker.consumer import ENVIRONMENT_PART
-from utterd.config import Lane
+from utterd.config import Lane, QueueLimits
 from utterd.errors import BrokerUnavailableError
 
 pytestmark = pytest.mark.sandbox
@@ -86,6 +87,20 @@ async def test_a_settlement_on_a_dead_channel_is_dropped(
         lost.set()
     assert deliveries == 2
     assert await wire.ready(through_proxy.queues.dead) == 0
+
+
+async def test_a_delivery_knows_that_it_is_lost(through_proxy, proxy, wire, consuming, until):
+    """From the end of its channel on, and not before."""
+
+    async def keep(_delivery) -> None:
+        await asyncio.Event().wait()
+
+    async with consuming(through_proxy, keep, prefetch=1, drain_timeout_s=0) as running:
+        await wire.publish(b"1")
+        delivery = await running.deliveries.get()
+        assert not delivery.is_lost
+        proxy.cut()
+        await until(lambda: delivery.is_lost)
 
 
 @pytest.mark.parametrize("position_bytes", range(500, 1800, 65))
@@ -174,6 +189,11 @@ async def test_a_queue_that_came_back_as_another_is_waited_for(
         assert running.environment.faults == {}
 
 
+# From RabbitMQ 3.12 on the queue's own timeout counts, before it the node's. The settings allow no
+# value as small as this.
+@pytest.mark.parametrize(
+    "broker_limits", [QueueLimits().model_copy(update={"consumer_timeout_s": 1})], ids=["1 s"]
+)
 async def test_a_job_that_outlasts_the_consumer_timeout_comes_again(
     settings, wire, consuming, node_control
 ):
@@ -188,7 +208,7 @@ async def test_a_job_that_outlasts_the_consumer_timeout_comes_again(
             await finished.wait()
         await delivery.ack()
 
-    async with node_control.impatient(), consuming(settings, handle, prefetch=1) as running:
+    async with node_control.impatient(1000), consuming(settings, handle, prefetch=1) as running:
         await wire.publish(b"slow")
         await running.deliveries.get()
         assert (await running.deliveries.get()).message.body == b"slow"
@@ -197,6 +217,61 @@ async def test_a_job_that_outlasts_the_consumer_timeout_comes_again(
         assert (await running.deliveries.get()).message.body == b"next"
     assert await wire.ready(settings.queues.interactive) == 0
     assert await wire.ready(settings.queues.dead) == 0
+
+
+async def test_rabbitmq_4_3_cancels_the_consumer_of_a_job_that_takes_too_long(
+    through_proxy, proxy, wire, consuming, management
+):
+    """Its channel stays open there, but a cancelled consumer would get nothing any more."""
+    proxy.claims_4_3 = True
+    finished = asyncio.Event()
+    deliveries = 0
+
+    async def handle(delivery) -> None:
+        nonlocal deliveries
+        deliveries += 1
+        if deliveries == 1:
+            await finished.wait()
+        await delivery.ack()
+
+    async with consuming(through_proxy, handle, prefetch=1) as running:
+        await wire.publish(b"slow")
+        await running.deliveries.get()
+        consumer = await management.consumer(through_proxy.queues.interactive)
+        # As 4.3 tells of it to whoever announced the capability `consumer_cancel_notify`.
+        cancel = commands.Basic.Cancel(consumer_tag=consumer["consumer_tag"], nowait=True)
+        proxy.say(frame.marshal(cancel, consumer["channel_details"]["number"]))
+        assert (await running.deliveries.get()).message.body == b"slow"
+        finished.set()
+        await wire.publish(b"next")
+        assert (await running.deliveries.get()).message.body == b"next"
+    assert await wire.ready(through_proxy.queues.interactive) == 0
+
+
+@pytest.mark.parametrize(
+    "broker_limits", [QueueLimits().model_copy(update={"consumer_timeout_s": 2})], ids=["2 s"]
+)
+async def test_jobs_behind_others_do_not_time_out(
+    settings, wire, consuming, node_control, broker_log
+):
+    """With as many deliveries as slots, none waits in our hand for longer than it works (M-17)."""
+    done = 0
+    all_done = asyncio.Event()
+
+    async def work(delivery) -> None:
+        nonlocal done
+        await asyncio.sleep(0.4)  # as a slot that speaks
+        await delivery.ack()
+        done += 1
+        if done == 8:
+            all_done.set()
+
+    async with node_control.impatient(2000), consuming(settings, work, prefetch=1):
+        for number in range(8):
+            await wire.publish(str(number).encode())
+        await all_done.wait()
+    assert "PRECONDITION_FAILED" not in await broker_log()
+    assert await wire.ready(settings.queues.interactive) == 0
 
 
 async def test_a_queue_that_may_not_be_read_is_tried_ever_more_seldom(
@@ -227,7 +302,8 @@ async def test_a_stop_waits_for_no_broker_that_fell_silent(
     through_proxy, proxy, wire, consuming, monkeypatch
 ):
     """Long before the heartbeats tell that it is gone, the daemon has ended."""
-    monkeypatch.setattr(consumer, "QUIET_TIMEOUT_S", 0.1)
+    for module in (amqp_delivery, consumer):
+        monkeypatch.setattr(module, "QUIET_TIMEOUT_S", 0.1)
     patient = through_proxy.model_copy(update={"heartbeat_s": 60})
     in_hand = asyncio.Event()
 

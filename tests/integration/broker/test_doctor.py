@@ -29,7 +29,8 @@ async def test_rights_to_read_are_found_missing(settings, restricted_user):
     """Lanes and orders can't be taken, and nothing else is blamed."""
     limited = await restricted_user(settings, ".*", ".*", "no-such-name")
     checks = {one.check: one.verdict async for one in examine_broker(limited)}
-    assert checks["read interactive"] is checks["read batch"] is Verdict.FAULT
+    for queue in ("interactive", "batch", "lapsed"):
+        assert checks[f"read {queue}"] is Verdict.FAULT
     assert checks[f"read {settings.exchanges.control}"] is Verdict.FAULT
 
 

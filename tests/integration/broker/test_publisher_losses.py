@@ -319,3 +319,38 @@ async def test_a_memory_alarm_pauses_the_daemon(
         while arrived != bodies:
             arrived.add((await wire.next(queue)).body)
     assert await wire.ready(settings.queues.interactive) == 0
+
+
+async def test_a_publisher_without_a_connection_pauses_the_consumer(
+    settings, through_proxy, proxy, wire, consuming, publishing, until
+):
+    """A daemon that could tell of no job takes none, says why, and resumes by itself."""
+
+    async def ack(delivery) -> None:
+        await delivery.ack()
+
+    environment = Environment()
+    probing = FullJitter(base_s=0.01, cap_s=0.01)
+    proxy.accepting = False
+    async with (
+        publishing(through_proxy, environment=environment) as publisher,
+        consuming(settings, ack, environment=environment, until_consuming=False) as running,
+        asyncio.TaskGroup() as tasks,
+    ):
+        watching = tasks.create_task(
+            environment.watch(ENVIRONMENT_PART, publisher.probe, probing), name="watch"
+        )
+        await environment.troubled.wait()
+        assert "can't be used" in environment.faults[ENVIRONMENT_PART]
+        await wire.publish(b"1")
+        await wire.until_ready(settings.queues.interactive, 1)
+        proxy.accepting = True
+        assert (await running.deliveries.get()).message.body == b"1"
+        assert environment.faults == {}
+        proxy.accepting = False
+        proxy.cut()
+        await environment.troubled.wait()
+        await until(lambda: not running.consumer.consuming.is_set())
+        proxy.accepting = True
+        await running.consumer.consuming.wait()
+        watching.cancel()

@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utterd.broker.topology import DEAD_ROUTING_KEY, retry_tier, routing_key, topology
+from utterd.broker.topology import (
+    DEAD_ROUTING_KEY,
+    LAPSED_ROUTING_KEY,
+    retry_tier,
+    routing_key,
+    topology,
+)
 from utterd.config import BrokerSettings, Lane, QueueLimits
 
 PLAN = topology(BrokerSettings())
@@ -25,6 +31,7 @@ def test_names_are_the_documented_ones():
     ]
     assert list(QUEUES) == [
         "tts.dead",
+        "tts.lapsed",
         "tts.jobs.interactive",
         "tts.jobs.batch",
         "tts.retry.10s",
@@ -47,7 +54,7 @@ def test_a_lane_is_fenced(lane):
         "x-dead-letter-strategy": "at-least-once",
         "x-overflow": "reject-publish",
         "x-dead-letter-exchange": "tts.dead",
-        "x-dead-letter-routing-key": "dead",
+        "x-dead-letter-routing-key": "lapsed",
         "x-delivery-limit": limits.delivery_limit,
         "x-max-length": limits.max_length,
         "x-consumer-timeout": limits.consumer_timeout_s * 1000,
@@ -55,6 +62,21 @@ def test_a_lane_is_fenced(lane):
     assert bindings_to(BrokerSettings().queues.of_lane(lane)) == {
         ("tts.jobs", f"synthesize.{lane}")
     }
+
+
+def test_what_lapses_again_is_dead():
+    """What can't even be told of ends among the dead; nothing goes round in circles."""
+    limits = BrokerSettings().limits
+    assert QUEUES["tts.lapsed"] == {
+        "x-queue-type": "quorum",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        "x-dead-letter-exchange": "tts.dead",
+        "x-dead-letter-routing-key": DEAD_ROUTING_KEY,
+        "x-delivery-limit": limits.delivery_limit,
+        "x-consumer-timeout": limits.consumer_timeout_s * 1000,
+    }
+    assert bindings_to("tts.lapsed") == {("tts.dead", LAPSED_ROUTING_KEY)}
 
 
 def test_a_retry_comes_back_to_its_lane():
@@ -79,7 +101,7 @@ def test_everything_bound_is_declared_before(delays_s):
     plan = topology(BrokerSettings(limits=limits))
     exchanges = {exchange.name for exchange in plan.exchanges}
     queues = {queue.name for queue in plan.queues}
-    assert len(queues) == len(plan.queues) == len(delays_s) + len(Lane) + 1
+    assert len(queues) == len(plan.queues) == len(delays_s) + len(Lane) + 2
     assert {binding.exchange for binding in plan.bindings} <= exchanges
     assert {binding.queue for binding in plan.bindings} == queues
     for one in (*plan.exchanges, *plan.queues):

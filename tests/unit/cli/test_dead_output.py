@@ -78,6 +78,7 @@ def test_a_description_holds_the_text_on_request_only(dead_job):
             "queue": "tts.retry.10s",
             "count": 1,
             "at": "2026-01-01T12:00:00+00:00",
+            "expiration_s": None,
         }
     ]
     assert SECRET_TEXT in str(described(dead_job(), with_body=True)["body"])

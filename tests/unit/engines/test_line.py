@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utterd.engines.line import URGENT_IN_A_ROW, SegmentLine
+from utterd.engines.pace import Pace
 
 
 async def drain(line: SegmentLine[str]) -> list[str]:
@@ -15,9 +16,9 @@ async def drain(line: SegmentLine[str]) -> list[str]:
 def filled(*, urgent: list[str], patient: list[str]) -> SegmentLine[str]:
     line: SegmentLine[str] = SegmentLine()
     for item in patient:
-        line.put(item, urgent=False)
+        line.put(item, Pace())
     for item in urgent:
-        line.put(item, urgent=True)
+        line.put(item, Pace(urgent=True))
     return line
 
 
@@ -38,8 +39,19 @@ async def test_only_urgent_segments_that_pass_somebody_count():
     line = filled(urgent=[f"u{number}" for number in range(9)], patient=[])
     for _ in range(6):
         await line.get()
-    line.put("p0", urgent=False)
+    line.put("p0", Pace())
     assert await drain(line) == ["u6", "u7", "u8", "p0"]
+
+
+async def test_what_becomes_urgent_changes_over():
+    """It keeps its order, goes behind what was urgent before it, and before the patient."""
+    line: SegmentLine[str] = SegmentLine()
+    hurried, patient = Pace(), Pace()
+    for item, pace in (("p0", patient), ("h0", hurried), ("p1", patient), ("h1", hurried)):
+        line.put(item, pace)
+    line.put("u0", Pace(urgent=True))
+    hurried.hurry()
+    assert await drain(line) == ["u0", "h0", "h1", "p0", "p1"]
 
 
 async def test_a_waiting_get_takes_what_comes():
@@ -48,7 +60,7 @@ async def test_a_waiting_get_takes_what_comes():
     waiting = asyncio.create_task(line.get(), name="get")
     await asyncio.wait({waiting}, timeout=0)
     assert not waiting.done()
-    line.put("late", urgent=False)
+    line.put("late", Pace())
     assert await waiting == "late"
 
 
@@ -57,7 +69,7 @@ async def test_a_cancelled_get_takes_nothing():
     line: SegmentLine[str] = SegmentLine()
     waiting = asyncio.create_task(line.get(), name="get")
     await asyncio.wait({waiting}, timeout=0)
-    line.put("item", urgent=False)
+    line.put("item", Pace())
     waiting.cancel()
     await asyncio.wait({waiting})
     assert waiting.cancelled()
@@ -70,7 +82,7 @@ def test_every_segment_gets_its_turn_in_order(items: list[tuple[int, bool]]):
     line: SegmentLine[tuple[int, int, bool]] = SegmentLine()
     numbered = [(number, value, urgent) for number, (value, urgent) in enumerate(items)]
     for item in numbered:
-        line.put(item, urgent=item[2])
+        line.put(item, Pace(urgent=item[2]))
 
     async def all_of_them() -> list[tuple[int, int, bool]]:
         return [await line.get() for _ in numbered]

@@ -21,6 +21,8 @@ from utterd.jobs.plan import Plan, Planner
 from utterd.jobs.runner import Runner
 from utterd.jobs.singleflight import SingleFlight
 from utterd.offload import Offload
+from utterd.ops.metrics import Metrics
+from utterd.ops.tracing import NoTracing
 from utterd.store.spool import Spool
 from utterd.testing.broker import InMemoryBroker, InMemoryDelivery, Settlement
 from utterd.testing.engine import SAMPLE_RATE_HZ, FixedSpeaker
@@ -157,10 +159,13 @@ def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
                 "monotonic": time.monotonic,
                 "max_message_bytes": 100_000,
                 "job_timeout_s": 10.0,
+                "work_timeout_s": 100.0,
                 "retry_delays_s": RETRY_DELAYS_S,
                 "environment": environment,
                 "spool": spool,
                 "interruptions": interruptions,
+                "metrics": Metrics(),
+                "tracing": NoTracing(),
             }
             runner = Runner(**(parts | replaced))
             yield Line(runner, broker, speaker, objects, spool, environment, interruptions)

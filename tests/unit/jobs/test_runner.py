@@ -284,14 +284,61 @@ async def test_the_interactive_lane_is_urgent(open_line, lane):
     class NotingSpeaker(FixedSpeaker):
         urgent = frozenset()
 
-        async def speak(self, utterance, *, urgent=False, on_start=None):
-            self.urgent |= {urgent}
-            return await super().speak(utterance, urgent=urgent, on_start=on_start)
+        async def speak(self, utterance, *, pace=None, on_start=None):
+            self.urgent |= {pace.is_urgent}
+            return await super().speak(utterance, pace=pace, on_start=on_start)
 
     speaker = NotingSpeaker()
     async with open_line(speaker=speaker) as line:
         await line.runner.run(line.deliver(job(), lane))
     assert speaker.urgent == {lane is Lane.INTERACTIVE}
+
+
+@pytest.mark.parametrize("body", [job(), job(text="..."), b"{"], ids=["good", "bad", "broken"])
+async def test_who_has_lost_a_job_that_may_lapse_does_not_tell_of_it(open_line, body):
+    """Its time may have run out in the lane, and then it has expired for everybody."""
+    async with open_line() as line:
+        lost = line.deliver(body, message_id="mine", expiration_s=5.0)
+        lost.is_lost = True
+        await line.runner.run(lost)
+        assert set(line.outcomes) <= {"started"}
+        assert (lost.settlement, line.broker.dead, line.broker.postponed) == (None, [], [])
+        await line.run(body, message_id="mine", expiration_s=5.0)
+        assert len(set(line.outcomes) - {"started"}) == 1
+
+
+async def test_who_has_lost_any_other_job_tells_of_it(open_line):
+    """Its lane may be gone, and nobody else would."""
+    async with open_line() as line:
+        lost = line.deliver(job())
+        lost.is_lost = True
+        await line.runner.run(lost)
+        assert line.outcomes == ["started", "completed"]
+
+
+async def test_an_interactive_job_hurries_the_batch_job_that_it_equals(open_line):
+    """They share one synthesis, and somebody waits for it now."""
+
+    class NotingSpeaker(FixedSpeaker):
+        pace = None
+
+        async def speak(self, utterance, *, pace=None, on_start=None):
+            self.pace = pace
+            return await super().speak(utterance, pace=pace, on_start=on_start)
+
+    speaker = NotingSpeaker()
+    async with open_line(speaker=speaker) as line, asyncio.TaskGroup() as running:
+        speaker.hold()
+        running.create_task(line.run(job(job_id="patient"), Lane.BATCH))
+        await speaker.called()
+        assert not speaker.pace.is_urgent
+        running.create_task(line.run(job(job_id="hurried"), Lane.INTERACTIVE))
+        async with asyncio.timeout(5):
+            while not speaker.pace.is_urgent:  # noqa: ASYNC110 - it is somebody else's state
+                await asyncio.sleep(0)
+        speaker.release()
+    assert line.outcomes.count("completed") == 2
+    assert line.outcomes.count("started") == 1
 
 
 async def test_progress_is_announced_where_the_settings_say_so(open_line):

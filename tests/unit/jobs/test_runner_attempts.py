@@ -1,5 +1,6 @@
 """What becomes of a job whose attempt failed."""
 
+import asyncio
 import json
 
 from utterd.broker.message import ATTEMPT_HEADER, WORKER_DEATHS_HEADER, History
@@ -70,3 +71,29 @@ async def test_a_job_that_takes_too_long_is_tried_again(open_line):
         assert len(line.broker.postponed) == 1
         assert await line.run(job(), headers=LAST_ATTEMPT) is Settlement.ACKED
         assert data_of(line.broker.events[-1])["error"]["code"] == "deadline_exceeded"
+
+
+class FullSpeaker(FixedSpeaker):
+    """A speaker without a free slot."""
+
+    async def speak(self, utterance, *, pace=None, on_start=None):
+        await asyncio.Event().wait()
+        return await super().speak(utterance, pace=pace, on_start=on_start)
+
+
+async def test_a_job_that_finds_no_slot_is_given_back(open_line):
+    """Before the broker takes it away; a long line costs no attempt."""
+    async with open_line(speaker=FullSpeaker(), work_timeout_s=0.01) as line:
+        assert await line.run(job()) is Settlement.RELEASED
+        assert line.broker.postponed == []
+        assert "failed" not in line.outcomes
+
+
+async def test_a_job_that_was_begun_does_not_outlast_the_broker(open_line):
+    """Whatever its slots have left, the attempt ends while it can still be settled."""
+    async with open_line(work_timeout_s=0.01) as line:
+        line.speaker.hold()
+        assert await line.run(job(), headers=LAST_ATTEMPT) is Settlement.ACKED
+        failed = data_of(line.broker.events[-1])
+        assert failed["error"]["code"] == "deadline_exceeded"
+        assert "consumer_timeout_s" in failed["error"]["message"]

@@ -29,10 +29,10 @@ class SlotNotingSpeaker(FixedSpeaker):
 
     busy = 0
 
-    async def speak(self, utterance, *, urgent=False, on_start=None):
+    async def speak(self, utterance, *, pace=None, on_start=None):
         self.busy += 1
         try:
-            return await super().speak(utterance, urgent=urgent, on_start=on_start)
+            return await super().speak(utterance, pace=pace, on_start=on_start)
         finally:
             self.busy -= 1
 

@@ -18,9 +18,11 @@ class Computation:
         self.begun = asyncio.Event()
         self.end = asyncio.Event()
         self.error = None
+        self.pace = None
 
-    async def __call__(self):
+    async def __call__(self, pace):
         self.runs += 1
+        self.pace = pace
         self.begun.set()
         try:
             await self.end.wait()
@@ -41,6 +43,22 @@ async def test_equal_keys_share_one_computation():
         await compute.begun.wait()
         compute.end.set()
     assert [task.result() for task in waiting] == ["result 1"] * 3
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("second", [True, False])
+async def test_whoever_is_in_a_hurry_hurries_all(first, second):
+    """Patient work becomes urgent with the first who waits for it, and never patient again."""
+    compute = Computation()
+    async with asyncio.TaskGroup() as group:
+        flights = SingleFlight(group)
+        group.create_task(flights.run("a", compute, urgent=first))
+        await compute.begun.wait()
+        assert compute.pace.is_urgent is first
+        joining = group.create_task(flights.run("a", compute, urgent=second))
+        await asyncio.wait({joining}, timeout=0)
+        assert compute.pace.is_urgent is (first or second)
+        compute.end.set()
 
 
 async def test_different_keys_do_not():
@@ -160,7 +178,7 @@ class Airport:
 
     async def _ride(self, key):
         try:
-            return key, await self._flights.run(key, lambda: self._fly(key))
+            return key, await self._flights.run(key, lambda _pace: self._fly(key))
         except ZeroDivisionError:
             return key, f"result of {key}"
 

@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
+from utterd.engines.pace import Pace
 from utterd.engines.protocol import Take
 from utterd.errors import DeadlineExceededError, EngineFailedError, InvalidAudioError
 from utterd.jobs.speak import speak
@@ -20,7 +21,7 @@ SHORT_AND_CUT = CUT[:2400]
 async def test_each_segment_is_spoken_in_order(plan):
     """Clips come in reading order, each with the pause after it and a seed of its own."""
     speaker = FixedSpeaker()
-    speech = await speak(plan, speaker, urgent=False, timeout_s=10)
+    speech = await speak(plan, speaker, pace=Pace(), timeout_s=10)
     assert [one.text for one in speaker.utterances] == ["Hello there.", "How are you?"]
     assert [one.seed for one in speaker.utterances] == [plan.seed, plan.seed + 1]
     assert {(one.voice, one.language, one.speed) for one in speaker.utterances} == {
@@ -37,35 +38,34 @@ async def test_segments_are_asked_for_at_once(plan):
     speaker = FixedSpeaker()
     speaker.hold()
     async with asyncio.TaskGroup() as group:
-        group.create_task(speak(plan, speaker, urgent=False, timeout_s=10))
+        group.create_task(speak(plan, speaker, pace=Pace(), timeout_s=10))
         await speaker.called(2)
         speaker.release()
 
 
-@pytest.mark.parametrize("urgent", [True, False])
-async def test_urgency_is_passed_on(plan, urgent):
-    """Segments of the interactive lane go first."""
+async def test_the_pace_is_passed_on(plan):
+    """All segments share it, so that all can be hurried."""
 
     class NotingSpeaker:
         def __init__(self):
-            self.urgent = set()
+            self.paces = set()
 
-        async def speak(self, utterance, *, urgent=False, on_start=None):
+        async def speak(self, utterance, *, pace=None, on_start=None):
             assert utterance.text
-            assert on_start is None
-            self.urgent.add(urgent)
+            on_start()
+            self.paces.add(pace)
             return Take(GOOD)
 
-    speaker = NotingSpeaker()
-    await speak(plan, speaker, urgent=urgent, timeout_s=10)
-    assert speaker.urgent == {urgent}
+    speaker, pace = NotingSpeaker(), Pace()
+    await speak(plan, speaker, pace=pace, timeout_s=10)
+    assert speaker.paces == {pace}
 
 
 async def test_a_take_with_a_fault_is_spoken_again(planner):
     """What the engine noticed counts like a gate; a second take without it is kept (A-15)."""
     plan = planner.plan(Job(text="Hello there."))
     speaker = FixedSpeaker(Take(GOOD, ("runaway",)), GOOD)
-    speech = await speak(plan, speaker, urgent=False, timeout_s=10)
+    speech = await speak(plan, speaker, pace=Pace(), timeout_s=10)
     assert speaker.calls == 2
     assert speech.reasons == ()
 
@@ -74,7 +74,7 @@ async def test_a_fault_of_both_takes_is_in_the_verdict(planner):
     """The audio is kept, and its event will say why it is suspect."""
     plan = planner.plan(Job(text="Hello there."))
     speaker = FixedSpeaker(Take(GOOD, ("repeated_tokens", "runaway")), Take(GOOD, ("runaway",)))
-    speech = await speak(plan, speaker, urgent=False, timeout_s=10)
+    speech = await speak(plan, speaker, pace=Pace(), timeout_s=10)
     assert speech.reasons == ("runaway",)
 
 
@@ -82,7 +82,7 @@ async def test_a_clip_that_fails_a_gate_is_spoken_again(planner):
     """The second take has another seed, and a good one leaves no mark on the verdict."""
     plan = planner.plan(Job(text="Hello there."))
     speaker = FixedSpeaker(SILENT, GOOD)
-    speech = await speak(plan, speaker, urgent=False, timeout_s=10)
+    speech = await speak(plan, speaker, pace=Pace(), timeout_s=10)
     assert [one.seed for one in speaker.utterances] == [plan.seed, plan.seed + 1]
     assert np.array_equal(speech.clips[0].pcm, GOOD)
     assert speech.reasons == ()
@@ -91,7 +91,7 @@ async def test_a_clip_that_fails_a_gate_is_spoken_again(planner):
 async def test_no_two_takes_of_a_job_share_a_seed(plan):
     """Second takes have seeds that no other segment's first take has."""
     speaker = FixedSpeaker(SILENT)
-    await speak(plan, speaker, urgent=False, timeout_s=10)
+    await speak(plan, speaker, pace=Pace(), timeout_s=10)
     assert sorted(one.seed - plan.seed for one in speaker.utterances) == [0, 1, 2, 3]
 
 
@@ -108,7 +108,7 @@ async def test_the_better_of_two_bad_takes_is_kept(planner, better, worse, reaso
     """Silence is worst, fewer failed gates win, and there is no third take."""
     plan = planner.plan(Job(text="Hello there."))
     speaker = FixedSpeaker(*((better, worse) if better_first else (worse, better)))
-    speech = await speak(plan, speaker, urgent=False, timeout_s=10)
+    speech = await speak(plan, speaker, pace=Pace(), timeout_s=10)
     assert speaker.calls == 2
     assert np.array_equal(speech.clips[0].pcm, better)
     assert speech.reasons == reasons
@@ -119,7 +119,7 @@ async def test_samples_that_are_no_numbers_fail_the_job(plan):
     broken = GOOD.copy()
     broken[100] = np.nan
     with pytest.raises(InvalidAudioError):
-        await speak(plan, FixedSpeaker(broken), urgent=False, timeout_s=10)
+        await speak(plan, FixedSpeaker(broken), pace=Pace(), timeout_s=10)
 
 
 class HalfBrokenSpeaker:
@@ -129,9 +129,9 @@ class HalfBrokenSpeaker:
         self.speaking = asyncio.Event()
         self.cancelled = False
 
-    async def speak(self, utterance, *, urgent=False, on_start=None):
-        assert not urgent
-        assert on_start is None
+    async def speak(self, utterance, *, pace=None, on_start=None):
+        assert not pace.is_urgent
+        on_start()
         if utterance.text == "How are you?":
             await self.speaking.wait()
             raise EngineFailedError("the engine is out of breath")
@@ -147,8 +147,34 @@ async def test_the_first_failure_cancels_the_rest(plan):
     """The job fails with the segment's own error, and no slot is held for it any longer."""
     speaker = HalfBrokenSpeaker()
     with pytest.raises(EngineFailedError, match="out of breath"):
-        await speak(plan, speaker, urgent=False, timeout_s=10)
+        await speak(plan, speaker, pace=Pace(), timeout_s=10)
     assert speaker.cancelled
+
+
+class BusySpeaker(FixedSpeaker):
+    """A speaker whose slots are taken until one is freed, and that never ends then."""
+
+    def __init__(self):
+        super().__init__()
+        self.hold()
+        self.free = asyncio.Event()
+
+    async def speak(self, utterance, *, pace=None, on_start=None):
+        await self.free.wait()
+        return await super().speak(utterance, pace=pace, on_start=on_start)
+
+
+async def test_the_wait_for_a_slot_is_free(plan):
+    """Even with no time at all, a job waits for its slot; there its time begins."""
+    speaker = BusySpeaker()
+    speaking = asyncio.ensure_future(speak(plan, speaker, pace=Pace(), timeout_s=0))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not speaking.done()
+    speaker.free.set()
+    with pytest.raises(DeadlineExceededError):
+        await speaking
+    assert speaker.calls == len(plan.segments)
 
 
 async def test_a_job_that_takes_too_long_fails(plan):
@@ -156,7 +182,7 @@ async def test_a_job_that_takes_too_long_fails(plan):
     speaker = FixedSpeaker()
     speaker.hold()
     with pytest.raises(DeadlineExceededError, match=r"within 0\.01 s"):
-        await speak(plan, speaker, urgent=False, timeout_s=0.01)
+        await speak(plan, speaker, pace=Pace(), timeout_s=0.01)
 
 
 async def test_each_finished_segment_is_told(plan):
@@ -166,7 +192,7 @@ async def test_each_finished_segment_is_told(plan):
     async def note(spoken):
         told.append(spoken)
 
-    speech = await speak(plan, FixedSpeaker(), urgent=False, timeout_s=10, on_segment=note)
+    speech = await speak(plan, FixedSpeaker(), pace=Pace(), timeout_s=10, on_segment=note)
     assert [spoken.segments_done for spoken in told] == [1, 2]
     assert [spoken.number for spoken in told] == [1, 2]
     assert [spoken.clip.pause_after_s for spoken in told] == [
@@ -178,6 +204,6 @@ async def test_the_engines_begin_is_told(plan):
     """Once for each segment, so that work that has begun can be told from work that waits."""
     told = []
     await speak(
-        plan, FixedSpeaker(), urgent=False, timeout_s=10, on_start=lambda: told.append("begun")
+        plan, FixedSpeaker(), pace=Pace(), timeout_s=10, on_start=lambda: told.append("begun")
     )
     assert told == ["begun"] * 2

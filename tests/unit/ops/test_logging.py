@@ -82,3 +82,24 @@ def test_an_exception_is_told_without_its_words(log_lines, style, name):
     for part in ("ValueError", "KeyError", "ExceptionGroup", "test_logging.py", "_fail"):
         assert part in printed
     assert MARKER not in printed
+
+
+def test_a_part_can_have_a_level_of_its_own(log_lines):
+    """One is looked at closely while the others stay quiet."""
+
+    def log():
+        for part in ("utterd.broker.consumer", "utterd.store.s3"):
+            structlog.get_logger(part).debug("seen")
+
+    lines = log_lines(log, level="warning", levels={"utterd.broker": "debug"})
+    assert [json.loads(line)["logger"] for line in lines] == ["utterd.broker.consumer"]
+
+
+def test_a_level_is_taken_back_when_the_settings_no_longer_hold_it(log_lines):
+    """After a reload, nobody has to remember what was set before."""
+
+    def log():
+        structlog.get_logger("utterd.broker.consumer").debug("seen")
+
+    assert log_lines(log, level="warning", levels={"utterd.broker": "debug"})
+    assert not log_lines(log, level="warning")

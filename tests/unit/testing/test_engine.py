@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from utterd.audio.gate import judge
+from utterd.engines.pace import Pace
 from utterd.engines.protocol import Utterance
 from utterd.errors import EngineFailedError
 from utterd.testing.engine import SAMPLE_RATE_HZ, FixedSpeaker, tone
@@ -17,7 +18,7 @@ async def test_answers_come_in_turn_and_the_last_one_stays():
     speaker = FixedSpeaker(first, EngineFailedError("out of order"), last)
     assert (await speaker.speak(UTTERANCE)).pcm is first
     with pytest.raises(EngineFailedError, match="out of order"):
-        await speaker.speak(UTTERANCE, urgent=True)
+        await speaker.speak(UTTERANCE, pace=Pace(urgent=True))
     assert (await speaker.speak(UTTERANCE)).pcm is last
     assert (await speaker.speak(UTTERANCE)).pcm is last
     assert speaker.calls == 4

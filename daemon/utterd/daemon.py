@@ -1,0 +1,153 @@
+"""Runs the daemon: ties its parts together for as long as it lives."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from functools import partial
+
+import structlog
+
+from utterd.app import (
+    PROBE_DELAYS,
+    make_engine_host,
+    make_lapsed_runner,
+    make_metrics,
+    make_planner,
+    make_runner,
+    make_spool,
+    open_store,
+    open_tracing,
+    probe_store,
+)
+from utterd.broker.connection import address
+from utterd.broker.consumer import Consumer
+from utterd.broker.hold_off import HoldOff
+from utterd.broker.publisher import ENVIRONMENT_PART as PUBLISHING_PART
+from utterd.broker.publisher import Publisher
+from utterd.config import Lane, Settings
+from utterd.engines.host import engine_host
+from utterd.environment import Environment
+from utterd.interruptions import Interruptions
+from utterd.jobs.planning import CurrentPlanner
+from utterd.jobs.runner import STORE_PART
+from utterd.lifecycle import stop_on_signals
+from utterd.monitor import Monitor
+from utterd.offload import Offload
+from utterd.ops.logging import configure_logging
+from utterd.ops.systemd import Notifier
+from utterd.reload import keep_reloading, reload_on_hangup
+from utterd.supervision import supervised
+
+log = structlog.get_logger(__name__)
+
+
+async def run_daemon(settings: Settings) -> None:
+    """Consume jobs until a signal says stop, then finish what is in hand.
+
+    Raises:
+        ConfigurationError: the settings, the engine or the topology need a person.
+    """
+    planner = make_planner(settings)
+    current = CurrentPlanner(planner)
+    metrics = make_metrics(planner)
+    environment, interruptions = Environment(metrics), Interruptions()
+    host = make_engine_host(settings, planner, environment, metrics)
+    publisher = Publisher(settings.broker, environment, metrics=metrics)
+    async with AsyncExitStack() as parts:
+        stop = parts.enter_context(stop_on_signals())
+        reload_wanted = parts.enter_context(reload_on_hangup())
+        hold_off = HoldOff()
+        monitor = Monitor(
+            slots=host,
+            environment=environment,
+            interruptions=interruptions,
+            stop=stop,
+            broker=address(settings.broker),
+            lanes=tuple(map(settings.broker.queues.of_lane, Lane)),
+            max_work_s=settings.broker.limits.consumer_timeout_s,
+            hold_off=hold_off,
+        )
+        tracing = parts.enter_context(open_tracing(settings))
+        notifier = Notifier.from_environment()
+        await parts.enter_async_context(supervised(monitor, metrics, settings.health, notifier))
+        objects = await parts.enter_async_context(open_store(settings.store))
+        files = await parts.enter_async_context(Offload("spool", threads=1))
+        encoding = await parts.enter_async_context(Offload("encode", threads=host.slots))
+        await parts.enter_async_context(engine_host(host))
+        monitor.is_loaded = True
+        tasks = await parts.enter_async_context(asyncio.TaskGroup())
+        spool = make_spool(settings.store, files)
+        runner = make_runner(
+            settings,
+            planner=current,
+            speaker=host,
+            objects=objects,
+            spool=spool,
+            sink=publisher,
+            environment=environment,
+            interruptions=interruptions,
+            metrics=metrics,
+            tracing=tracing,
+            encoding=encoding,
+            tasks=tasks,
+        )
+        consumer = Consumer(
+            settings.broker,
+            prefetch=host.slots,
+            handle=runner.run,
+            handle_lapsed=make_lapsed_runner(
+                settings,
+                planner=current,
+                objects=objects,
+                sink=publisher,
+                environment=environment,
+                metrics=metrics,
+                tracing=tracing,
+            ).run,
+            tasks=tasks,
+            environment=environment,
+            interruptions=interruptions,
+            drain_timeout_s=settings.lifecycle.drain_timeout_s,
+            consuming=monitor.consuming,
+            metrics=metrics,
+            hold_off=hold_off,
+        )
+        # Nothing is taken before the store has answered once.
+        environment.report(STORE_PART, f"{objects.bucket} has not answered yet")
+        take = partial(_take, current, settings)
+        background = [
+            tasks.create_task(publisher.run(), name="publisher"),
+            tasks.create_task(
+                environment.watch(STORE_PART, partial(probe_store, objects, spool), PROBE_DELAYS),
+                name="store-watch",
+            ),
+            tasks.create_task(
+                environment.watch(PUBLISHING_PART, publisher.probe, PROBE_DELAYS),
+                name="publishing-watch",
+            ),
+            tasks.create_task(
+                monitor.watch_queues(
+                    publisher.queue_depths, settings.broker.queues.watched, metrics
+                ),
+                name="queue-watch",
+            ),
+            tasks.create_task(
+                keep_reloading(reload_wanted, settings, take, notifier),
+                name="reload",
+            ),
+        ]
+        await consumer.run(stop)
+        for task in background:
+            task.cancel()
+    log.info("stopped")
+
+
+def _take(current: CurrentPlanner, started_with: Settings, new: Settings) -> None:
+    """Take what can be changed while jobs are worked on; the engine stays the one that runs.
+
+    Raises:
+        ConfigurationError: the settings name a voice that there is not; nothing has changed.
+    """
+    taken = new.speech.model_dump(include={"voice", "aliases", "format"})
+    speech = started_with.speech.model_copy(update=taken)
+    current.planner = make_planner(started_with.model_copy(update={"speech": speech}))
+    configure_logging(new.log)

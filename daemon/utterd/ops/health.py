@@ -1,0 +1,129 @@
+"""The daemon's own small HTTP server: is it alive, is it ready, what does it count."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from http import HTTPStatus
+from importlib.resources import files
+
+import structlog
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from utterd import __version__
+from utterd.errors import ConfigurationError
+from utterd.ops.metrics import Metrics
+from utterd.ops.status import StatusSource
+
+log = structlog.get_logger(__name__)
+
+SHUTDOWN_TIMEOUT_S = 1.0
+"""A browser that shows the page must not hold up a stop."""
+
+# A page without scripts or styles of others; its own are inside it.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src"
+    " 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class HealthRoutes:
+    """What the server answers. Nothing here holds a job's text, an id or a secret.
+
+    Args:
+        status: tells what the daemon does.
+        metrics: what it counts.
+        is_alive: whether it makes progress; a False calls for a restart.
+    """
+
+    def __init__(
+        self, status: StatusSource, metrics: Metrics, is_alive: Callable[[], bool]
+    ) -> None:
+        self._status = status
+        self._metrics = metrics
+        self._is_alive = is_alive
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.add_routes(
+            [
+                web.get("/", self.page),
+                web.get("/livez", self.live),
+                web.get("/readyz", self.ready),
+                web.get("/status", self.status),
+                web.get("/metrics", self.metrics),
+            ]
+        )
+        return application
+
+    async def live(self, _request: web.Request) -> web.Response:
+        """200 while the daemon makes progress, 503 when only a restart can help."""
+        alive = self._is_alive()
+        return web.json_response({"alive": alive}, status=_status_of(alive))
+
+    async def ready(self, _request: web.Request) -> web.Response:
+        """200 while a job that is published now would be taken here; each check by its name."""
+        status = self._status()
+        body = {"ready": status.is_ready, "checks": dict(status.checks), "status": status.sentence}
+        return web.json_response(body, status=_status_of(status.is_ready))
+
+    async def status(self, _request: web.Request) -> web.Response:
+        status = self._status()
+        failures = [
+            asdict(failure) | {"at": failure.at.isoformat()}
+            for failure in reversed(self._metrics.last_failures)
+        ]
+        body = asdict(status) | {
+            "version": __version__,
+            "ready": status.is_ready,
+            "settled": dict(self._metrics.settled()),
+            "audio_s": self._metrics.audio_s(),
+            "last_failures": failures,
+        }
+        return web.json_response(body)
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            body=self._metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def page(self, _request: web.Request) -> web.Response:
+        page = files("utterd.ops").joinpath("status.html").read_text(encoding="utf-8")
+        return web.Response(text=page, content_type="text/html", headers=_PAGE_HEADERS)
+
+
+def _status_of(good: bool) -> HTTPStatus:  # noqa: FBT001 - its only meaning
+    return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+
+
+@asynccontextmanager
+async def health_server(routes: HealthRoutes, host: str, port: int) -> AsyncIterator[int]:
+    """Serve for the length of the block; yields the port.
+
+    Args:
+        routes: what to answer.
+        host: address to listen at.
+        port: 0 takes a free one.
+
+    Raises:
+        ConfigurationError: the address can't be listened at.
+    """
+    runner = web.AppRunner(
+        routes.application(), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise ConfigurationError(
+                f"health.port: can't listen at {host}:{port} ({error.strerror or error}). Choose"
+                " another port for this instance, or health.enabled = false"
+            ) from error
+        listening = runner.addresses[0][1]
+        log.info("health_served", host=host, port=listening)
+        yield listening
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,69 @@
+"""Takes some settings anew while the daemon runs: at SIGHUP, without losing a job."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from utterd.config import Settings
+from utterd.errors import ConfigurationError
+from utterd.ops.systemd import Notifier
+from utterd.settings_sources import load_settings, setting_paths, value_at
+
+log = structlog.get_logger(__name__)
+
+RELOADABLE = ("log.", "speech.voice", "speech.aliases", "speech.format")
+"""What begins with one of these is taken at once; anything else waits for a restart."""
+
+Apply = Callable[[Settings], None]
+
+
+@contextmanager
+def reload_on_hangup() -> Iterator[asyncio.Event]:
+    """An event that each SIGHUP sets."""
+    loop = asyncio.get_running_loop()
+    wanted = asyncio.Event()
+    before = signal.getsignal(signal.SIGHUP)
+    loop.add_signal_handler(signal.SIGHUP, wanted.set)
+    try:
+        yield wanted
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+        signal.signal(signal.SIGHUP, before)
+
+
+async def keep_reloading(
+    wanted: asyncio.Event, settings: Settings, apply: Apply, notifier: Notifier
+) -> None:
+    """Read the settings each time that it is wanted, until cancelled.
+
+    Settings that are not legal change nothing: the daemon goes on with those that it has.
+
+    Args:
+        wanted: set when the settings are to be read.
+        settings: those that the daemon started with.
+        apply: takes what is reloadable; raises `ConfigurationError` before it changes anything.
+        notifier: tells systemd that the reload has begun and is over.
+    """
+    while True:
+        await wanted.wait()
+        wanted.clear()
+        notifier.reloading(time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000)
+        try:
+            new = load_settings().settings
+            apply(new)
+        except ConfigurationError as error:
+            log.error("reload_refused", reason=str(error))  # noqa: TRY400 - where it was raised tells nothing
+        else:
+            changed = [
+                path for path in setting_paths() if value_at(settings, path) != value_at(new, path)
+            ]
+            log.info(
+                "reloaded",
+                changed=[path for path in changed if path.startswith(RELOADABLE)],
+                need_a_restart=[path for path in changed if not path.startswith(RELOADABLE)],
+            )
+        notifier.done_reloading()

@@ -1,0 +1,1 @@
+"""utterd as a service of systemd."""

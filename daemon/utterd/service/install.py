@@ -1,0 +1,102 @@
+"""Puts the unit where systemd looks for it."""
+
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+from utterd.errors import ConfigurationError
+from utterd.service.unit import SECRETS, Unit
+
+UNIT_DIRECTORY = Path("/etc/systemd/system")
+
+_HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - named, not used
+"""What the unit's ProtectHome and PrivateTmp hide from the service."""
+
+
+def installed_command() -> Path:
+    """The `utterd` command of the installation that runs this."""
+    return Path(sysconfig.get_path("scripts")) / "utterd"
+
+
+def unit_of_this_host(executable: Path, configuration: Path, *, is_template: bool = False) -> Unit:
+    """The unit for an installation, with the secrets that are there.
+
+    Args:
+        executable: the installed command.
+        configuration: the folder of settings and secrets.
+        is_template: whether one unit is to serve several instances.
+
+    Raises:
+        ConfigurationError: the service could not reach this installation.
+    """
+    hidden = next((folder for folder in _HIDDEN if executable.is_relative_to(folder)), None)
+    if hidden is not None:
+        raise ConfigurationError(
+            f"{executable} lies in {hidden}, which the service can't see: install utterd where"
+            " every user can read it (python3 -m venv /opt/utterd && /opt/utterd/bin/pip install"
+            " utterd) and run /opt/utterd/bin/utterd service install"
+        )
+    unit = Unit(executable=executable, is_template=is_template, configuration=configuration)
+    if is_template:
+        # Each instance has a folder of its own, and none of them is known here.
+        return unit
+    return Unit(
+        executable=executable, configuration=configuration, secrets=_secrets_in(unit.secrets_folder)
+    )
+
+
+def _secrets_in(folder: Path) -> Sequence[str]:
+    """The secrets that have a file; the usual ones when there is no folder yet."""
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    except FileNotFoundError:
+        return SECRETS
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder} can't be read ({error.strerror}): run this as root"
+        ) from error
+    return names
+
+
+def install(unit: Unit, directory: Path = UNIT_DIRECTORY) -> Path:
+    """Write the unit, in one step; returns its path.
+
+    Raises:
+        ConfigurationError: the folder can't be written.
+    """
+    path = directory / unit.file_name
+    staged = path.with_suffix(".new")
+    try:
+        staged.write_text(unit.render(), encoding="utf-8")
+        staged.chmod(0o644)
+        staged.replace(path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} can't be written ({error.strerror}): run this as root, or choose another"
+            " folder with --directory"
+        ) from error
+    return path
+
+
+def next_steps(unit: Unit, path: Path) -> str:
+    """What a person does after the unit was written."""
+    instance = "utterd@NAME" if unit.is_template else "utterd"
+    steps = [
+        f"{path} is written.",
+        "",
+        f"1. Settings:   {unit.config} (docs/settings.md lists all)",
+        f"2. Secrets:    one file each in {unit.secrets_folder}, mode 0600, owned by root:",
+        *(f"                 {secret}" for secret in unit.secrets),
+        "               or encrypted for this host alone: systemd-creds encrypt --name=NAME IN",
+        "               OUT, and LoadCredentialEncrypted= in place of LoadCredential=",
+        "3. A look:     utterd doctor",
+        "4. Start:      systemctl daemon-reload",
+        f"               systemctl enable --now {instance}",
+        f"5. Watch:      systemctl status {instance}",
+        f"               journalctl -u {instance} -o cat -f",
+    ]
+    if unit.is_template:
+        steps.insert(
+            2, "Each instance needs a name, its own settings, and a health.port of its own."
+        )
+    return "\n".join(steps)

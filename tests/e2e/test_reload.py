@@ -1,0 +1,58 @@
+"""Settings that a running daemon takes anew."""
+
+import os
+import signal
+from uuid import uuid4
+
+import pytest
+
+from utterd_schemas.events import EventType
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture
+def settings_file(tmp_path):
+    return tmp_path / "utterd.toml"
+
+
+async def test_voices_change_at_a_hangup_and_no_job_is_lost(bus, start_alone, settings_file):
+    """A new alias is known to the next job; what needs a restart is named."""
+    settings_file.write_text("[speech.aliases]\nnews = 'hibari/heart'\n")
+    daemon = start_alone(UTTERD_CONFIG=str(settings_file))
+    await bus.run("Before the change.", voice="news")
+    settings_file.write_text(
+        "[speech.aliases]\nweather = 'hibari/heart'\n[lifecycle]\ndrain_timeout_s = 5\n"
+    )
+    os.kill(daemon.pid, signal.SIGHUP)
+    reloaded = await daemon.logged("reloaded")
+    assert reloaded["changed"] == ["speech.aliases"]
+    assert reloaded["need_a_restart"] == ["lifecycle.drain_timeout_s"]
+    await bus.run("After the change.", voice="weather")
+    job_id = str(uuid4())
+    await bus.publish({"job_id": job_id, "text": "Gone.", "voice": "news"})
+    assert (await bus.terminal(job_id))["type"] == EventType.FAILED
+
+
+async def test_settings_that_are_wrong_change_nothing(bus, start_alone, settings_file):
+    """The daemon says what is wrong with them and goes on."""
+    settings_file.write_text("")
+    daemon = start_alone(UTTERD_CONFIG=str(settings_file))
+    await bus.run("Before the mistake.")
+    settings_file.write_text("[speech]\nvoice = 'nobody/none'\n")
+    os.kill(daemon.pid, signal.SIGHUP)
+    assert "nobody/none" in (await daemon.logged("reload_refused"))["reason"]
+    await bus.run("After the mistake.")
+
+
+async def test_the_log_gets_another_level_at_a_hangup(bus, start_alone, settings_file):
+    """Nobody has to restart a daemon to look at it closely."""
+    settings_file.write_text("[log]\nlevel = 'warning'\n")
+    daemon = start_alone(UTTERD_CONFIG=str(settings_file))
+    await bus.run("Nothing is said of this.")
+    assert daemon.completed == []
+    settings_file.write_text("[log]\nlevel = 'info'\n")
+    os.kill(daemon.pid, signal.SIGHUP)
+    await daemon.logged("reloaded")
+    data = await bus.run("This is told.")
+    assert (await daemon.logged("job_completed"))["key"] == data["key"]
