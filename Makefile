@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed-by-$(subst /,-,$(PYTHON))
 .DEFAULT_GOAL := help
 # Set-up steps may both call apt-get.
 .NOTPARALLEL:
-.PHONY: help setup rabbitmq demo test lint format bench bench-cosyvoice chaos soak clean
+.PHONY: help setup rabbitmq demo test lint format bench bench-cosyvoice chaos soak audit sbom clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 18
@@ -51,6 +51,15 @@ $(INSTALLED): pyproject.toml constraints.txt .ci/setup-python
 rabbitmq:
 	@test -x /usr/lib/rabbitmq/bin/rabbitmq-server || command -v rabbitmq-server >/dev/null \
 		|| .ci/apt-install rabbitmq-server
+
+audit: setup ## known vulnerabilities of the pinned packages
+	$(VENV)/pip install --quiet pip-audit
+	$(VENV)/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
+sbom: setup ## dist/sbom.json: what an installation holds, in CycloneDX
+	$(VENV)/pip install --quiet cyclonedx-bom
+	@mkdir -p dist
+	$(VENV)/cyclonedx-py environment .venv --pyproject pyproject.toml --output-file dist/sbom.json
 
 clean: ## remove the environment, the sandbox's data, caches and builds
 	rm -rf .venv .sandbox .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

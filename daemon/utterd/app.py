@@ -35,7 +35,7 @@ from utterd.ops.metrics import Metrics
 from utterd.ops.tracing import NoTracing, Tracing
 from utterd.store.filesystem import FilesystemObjectStore
 from utterd.store.protocol import ObjectStore
-from utterd.store.s3 import open_s3_store
+from utterd.store.s3 import S3ObjectStore, open_s3_store
 from utterd.store.s3_client import S3Options
 from utterd.store.spool import Spool
 
@@ -99,6 +99,19 @@ async def open_store(settings: StoreSettings) -> AsyncIterator[ObjectStore]:
             return
         async with open_s3_store(_s3_options(settings), threads) as store:
             yield store
+
+
+async def use_store_credentials(objects: ObjectStore, settings: StoreSettings) -> None:
+    """Sign further calls with the settings' credentials, where the store has any.
+
+    Raises:
+        ConfigurationError: they can't be used.
+    """
+    if isinstance(objects, S3ObjectStore):
+        options = _s3_options(settings)
+        await objects.use_credentials(
+            options.access_key_id, options.secret_access_key, options.session_token
+        )
 
 
 def _s3_options(settings: StoreSettings) -> S3Options:

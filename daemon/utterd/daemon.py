@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -17,8 +18,9 @@ from utterd.app import (
     open_store,
     open_tracing,
     probe_store,
+    use_store_credentials,
 )
-from utterd.broker.connection import address
+from utterd.broker.connection import address, with_login_of
 from utterd.broker.consumer import Consumer
 from utterd.broker.hold_off import HoldOff
 from utterd.broker.publisher import ENVIRONMENT_PART as PUBLISHING_PART
@@ -35,6 +37,7 @@ from utterd.offload import Offload
 from utterd.ops.logging import configure_logging
 from utterd.ops.systemd import Notifier
 from utterd.reload import keep_reloading, reload_on_hangup
+from utterd.store.protocol import ObjectStore
 from utterd.supervision import supervised
 
 log = structlog.get_logger(__name__)
@@ -47,6 +50,8 @@ async def run_daemon(settings: Settings) -> None:
         ConfigurationError: the settings, the engine or the topology need a person.
     """
     planner = make_planner(settings)
+    # Certificates that can't be read are a matter for a person, now and not in the first outage.
+    with_login_of(settings.broker, settings.broker)
     current = CurrentPlanner(planner)
     metrics = make_metrics(planner)
     environment, interruptions = Environment(metrics), Interruptions()
@@ -113,7 +118,7 @@ async def run_daemon(settings: Settings) -> None:
         )
         # Nothing is taken before the store has answered once.
         environment.report(STORE_PART, f"{objects.bucket} has not answered yet")
-        take = partial(_take, current, settings)
+        changeable = _Changeable(settings, current, objects, publisher, consumer)
         background = [
             tasks.create_task(publisher.run(), name="publisher"),
             tasks.create_task(
@@ -131,7 +136,7 @@ async def run_daemon(settings: Settings) -> None:
                 name="queue-watch",
             ),
             tasks.create_task(
-                keep_reloading(reload_wanted, settings, take, notifier),
+                keep_reloading(reload_wanted, settings, changeable.take, notifier),
                 name="reload",
             ),
         ]
@@ -141,13 +146,35 @@ async def run_daemon(settings: Settings) -> None:
     log.info("stopped")
 
 
-def _take(current: CurrentPlanner, started_with: Settings, new: Settings) -> None:
-    """Take what can be changed while jobs are worked on; the engine stays the one that runs.
+@dataclass(frozen=True, slots=True)
+class _Changeable:
+    """The parts that take new settings while jobs are worked on.
 
-    Raises:
-        ConfigurationError: the settings name a voice that there is not; nothing has changed.
+    Attributes:
+        settings: those that the daemon started with; the engine stays theirs.
+        current: plans the jobs.
+        objects: the store.
+        publisher: connects to the broker.
+        consumer: likewise.
     """
-    taken = new.speech.model_dump(include={"voice", "aliases", "format"})
-    speech = started_with.speech.model_copy(update=taken)
-    current.planner = make_planner(started_with.model_copy(update={"speech": speech}))
-    configure_logging(new.log)
+
+    settings: Settings
+    current: CurrentPlanner
+    objects: ObjectStore
+    publisher: Publisher
+    consumer: Consumer
+
+    async def take(self, new: Settings) -> None:
+        """Take what can be changed: voices, logs, and whatever opens the doors.
+
+        Raises:
+            ConfigurationError: something can't be used; nothing has changed.
+        """
+        taken = new.speech.model_dump(include={"voice", "aliases", "format"})
+        speech = self.settings.speech.model_copy(update=taken)
+        planner = make_planner(self.settings.model_copy(update={"speech": speech}))
+        broker = with_login_of(self.settings.broker, new.broker)
+        await use_store_credentials(self.objects, new.store)
+        self.current.planner = planner
+        self.publisher.settings = self.consumer.settings = broker
+        configure_logging(new.log)

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -15,10 +15,20 @@ from utterd.settings_sources import load_settings, setting_paths, value_at
 
 log = structlog.get_logger(__name__)
 
-RELOADABLE = ("log.", "speech.voice", "speech.aliases", "speech.format")
+RELOADABLE = (
+    "log.",
+    "speech.voice",
+    "speech.aliases",
+    "speech.format",
+    "broker.url",
+    "broker.tls_",
+    "store.access_key_id",
+    "store.secret_access_key",
+    "store.session_token",
+)
 """What begins with one of these is taken at once; anything else waits for a restart."""
 
-Apply = Callable[[Settings], None]
+Apply = Callable[[Settings], Awaitable[None]]
 
 
 @contextmanager
@@ -54,7 +64,7 @@ async def keep_reloading(
         notifier.reloading(time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000)
         try:
             new = load_settings().settings
-            apply(new)
+            await apply(new)
         except ConfigurationError as error:
             log.error("reload_refused", reason=str(error))  # noqa: TRY400 - where it was raised tells nothing
         else:

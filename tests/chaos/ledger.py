@@ -72,7 +72,7 @@ class Ledger:
             expiration=expiration_s,
         )
         while True:
-            connection = await keep_connecting(self.place.broker, "ledger", _DELAYS)
+            connection = await keep_connecting(lambda: self.place.broker, "ledger", _DELAYS)
             try:
                 with losses_raised():
                     async with connection, connection.channel(on_return_raises=True) as channel:
@@ -220,7 +220,7 @@ class Ledger:
 
     async def _listen(self) -> None:
         while True:
-            connection = await keep_connecting(self.place.broker, "ledger", _DELAYS)
+            connection = await keep_connecting(lambda: self.place.broker, "ledger", _DELAYS)
             try:
                 with losses_raised():
                     await self._listen_on(connection)

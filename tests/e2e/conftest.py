@@ -38,7 +38,7 @@ def start(place: Place) -> Iterator[Callable[..., Daemon]]:
     """Start daemons in the module's place, with settings by variable; none outlives it."""
     daemons: list[Daemon] = []
 
-    def start_one(**settings: str) -> Daemon:
+    def start_one(**settings: str | None) -> Daemon:
         daemons.append(Daemon(place, {"UTTERD_ENGINE__WORKERS": "1"} | settings))
         return daemons[-1]
 
@@ -52,7 +52,7 @@ def start_alone(start: Callable[..., Daemon]) -> Iterator[Callable[..., Daemon]]
     """Start daemons that end with their test, and so work on no other test's jobs."""
     started: list[Daemon] = []
 
-    def start_one(**settings: str) -> Daemon:
+    def start_one(**settings: str | None) -> Daemon:
         started.append(start(**settings))
         return started[-1]
 

@@ -5,7 +5,9 @@ import signal
 from uuid import uuid4
 
 import pytest
+from yarl import URL
 
+from support.management import Management
 from utterd_schemas.events import EventType
 
 pytestmark = pytest.mark.sandbox
@@ -56,3 +58,41 @@ async def test_the_log_gets_another_level_at_a_hangup(bus, start_alone, settings
     await daemon.logged("reloaded")
     data = await bus.run("This is told.")
     assert (await daemon.logged("job_completed"))["key"] == data["key"]
+
+
+async def test_a_password_is_exchanged_without_a_restart(bus, start_alone, settings_file, sandbox):
+    """The next connection uses the new one; jobs go on, and nothing is lost."""
+    management = Management(sandbox.management_url)
+    user, old, new = f"user-{uuid4().hex[:8]}", "the old one", "the new one"
+
+    async def set_password(password):
+        await management.request("PUT", "users", user, body={"password": password, "tags": ""})
+        at = URL(sandbox.amqp_url).with_user(user).with_password(password)
+        settings_file.write_text(f"[broker]\nurl = '{at}'\n")
+
+    await set_password(old)
+    rights = {"configure": ".*", "write": ".*", "read": ".*"}
+    await management.request("PUT", "permissions", "/", user, body=rights)
+    try:
+        daemon = start_alone(UTTERD_CONFIG=str(settings_file), UTTERD_BROKER__URL=None)
+        await bus.run("With the old password.")
+        await set_password(new)
+        os.kill(daemon.pid, signal.SIGHUP)
+        assert (await daemon.logged("reloaded"))["changed"] == ["broker.url"]
+        assert await management.close_connections("utterd consumer", user=user) == 1
+        assert await management.close_connections("utterd publisher", user=user) == 1
+        await bus.run("With the new password.")
+    finally:
+        await management.request("DELETE", "users", user)
+
+
+async def test_keys_of_the_bucket_are_exchanged_without_a_restart(bus, start_alone, settings_file):
+    """A refused key pauses the daemon; the right one lets it go on."""
+    secret = bus.place.store.secret_access_key.get_secret_value()
+    settings_file.write_text("[store]\nsecret_access_key = 'has been revoked'\n")
+    daemon = start_alone(UTTERD_CONFIG=str(settings_file), UTTERD_STORE__SECRET_ACCESS_KEY=None)
+    await daemon.logged("still_paused")
+    settings_file.write_text(f"[store]\nsecret_access_key = '{secret}'\n")
+    os.kill(daemon.pid, signal.SIGHUP)
+    await daemon.logged("reloaded")
+    await bus.run("With the new key.")

@@ -27,14 +27,14 @@ class Daemon:
 
     Args:
         place: where it works.
-        settings: environment variables on top of the place's.
+        settings: environment variables on top of the place's; None takes one away.
         command: what to run instead, for Python.
     """
 
     def __init__(
         self,
         place: Place,
-        settings: Mapping[str, str],
+        settings: Mapping[str, str | None],
         command: Sequence[str] = ("-m", "utterd", "run"),
     ) -> None:
         place.temporary.mkdir(exist_ok=True)
@@ -42,7 +42,11 @@ class Daemon:
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 [sys.executable, *command],
-                env=place.environ() | settings,
+                env={
+                    name: value
+                    for name, value in {**place.environ(), **settings}.items()
+                    if value is not None
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -41,12 +41,13 @@ class Management:
         body = {"pattern": pattern, "apply-to": apply_to, "definition": dict(definition)}
         await self.request("PUT", "policies", "/", name, body=body)
 
-    async def close_connections(self, name: str) -> int:
-        """Close those that clients of this name have; returns how many there were."""
+    async def close_connections(self, name: str, user: str | None = None) -> int:
+        """Close those of clients of this name, or of one user's; returns how many there were."""
         found = [
             connection["name"]
             for connection in await self.request("GET", "connections")
             if connection.get("client_properties", {}).get("connection_name") == name
+            and user in (None, connection.get("user"))
         ]
         for connection in found:
             await self.request("DELETE", "connections", connection)

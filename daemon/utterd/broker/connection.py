@@ -15,7 +15,7 @@ from yarl import URL
 from utterd.backoff import FullJitter
 from utterd.broker.lenient_decoding import decode_leniently
 from utterd.config import BrokerSettings
-from utterd.errors import BrokerUnavailableError, ConfigurationError
+from utterd.errors import BrokerUnavailableError, ConfigurationError, UtterdError
 
 log = structlog.get_logger(__name__)
 
@@ -104,15 +104,15 @@ def _refuse_password() -> str:
 
 
 async def keep_connecting(
-    settings: BrokerSettings,
+    settings: Callable[[], BrokerSettings],
     name: str,
     delays: FullJitter,
-    on_failure: Callable[[BrokerUnavailableError], None] | None = None,
+    on_failure: Callable[[UtterdError], None] | None = None,
 ) -> AbstractConnection:
     """Open a connection, however long it takes.
 
     Args:
-        settings: where to.
+        settings: where to; asked before each attempt, for they may change in an outage.
         name: how the broker's own tools list it.
         delays: waits between attempts.
         on_failure: told of each attempt that failed.
@@ -120,16 +120,28 @@ async def keep_connecting(
     failures = 0
     while True:
         try:
-            connection = await connect(settings, name)
-        except BrokerUnavailableError as error:
+            connection = await connect(settings(), name)
+        # Certificates may be missing while somebody exchanges them.
+        except (BrokerUnavailableError, ConfigurationError) as error:
             failures += 1
             log.warning("broker_unavailable", connection=name, failures=failures, reason=str(error))
             if on_failure is not None:
                 on_failure(error)
             await delays.wait(failures)
         else:
-            log.info("broker_connected", connection=name, broker=address(settings))
+            log.info("broker_connected", connection=name, broker=address(settings()))
             return connection
+
+
+def with_login_of(settings: BrokerSettings, other: BrokerSettings) -> BrokerSettings:
+    """The same settings with another's address, password and certificates.
+
+    Raises:
+        ConfigurationError: the certificates can't be read.
+    """
+    tls_context(other)
+    login = ("url", "tls_ca_file", "tls_certificate_file", "tls_key_file")
+    return settings.model_copy(update={name: getattr(other, name) for name in login})
 
 
 def address(settings: BrokerSettings) -> str:

@@ -73,7 +73,7 @@ class Consumer:
         delays: FullJitter | None = None,
         hold_off: HoldOff | None = None,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._intakes = (
             *(
                 _Intake(str(lane), settings.queues.of_lane(lane), prefetch, handle, lane)
@@ -105,7 +105,7 @@ class Consumer:
         failures = 0
         try:
             while not stop.is_set():
-                connecting = keep_connecting(self._settings, "utterd consumer", self._delays)
+                connecting = keep_connecting(lambda: self.settings, "utterd consumer", self._delays)
                 connection = await unless_stopped(stop, connecting)
                 if connection is None:
                     continue
@@ -144,8 +144,8 @@ class Consumer:
         return self._subscriptions > subscriptions_before
 
     async def _prepare(self, connection: AbstractConnection) -> None:
-        prepare = declare.apply if self._settings.declare_topology else declare.check
-        await prepare(connection, topology(self._settings))
+        prepare = declare.apply if self.settings.declare_topology else declare.check
+        await prepare(connection, topology(self.settings))
         self._environment.clear(ENVIRONMENT_PART)
 
     async def _open_channel(self, connection: AbstractConnection, prefetch: int = 1) -> "_Channel":
@@ -160,7 +160,7 @@ class Consumer:
 
     async def _hear(self, orders: "_Channel") -> None:
         try:
-            await listen(orders.channel, self._settings, self._interruptions.cancel)
+            await listen(orders.channel, self.settings, self._interruptions.cancel)
         except ChannelAccessRefused as error:
             # Jobs can be done all the same.
             log.warning("orders_not_heard", reason=str(error))

@@ -55,6 +55,9 @@ class Publisher:
 
     A message is sent again until the broker confirms it, across outages; ids make the
     repetition harmless.
+
+    Attributes:
+        settings: where, and under which names; the next connection uses what stands there then.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class Publisher:
         delays: FullJitter | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._metrics = metrics or Metrics()
         self._connection: AbstractConnection | None = None
         self._environment = environment
@@ -78,7 +81,7 @@ class Publisher:
         """Keep a connection and a channel open until cancelled."""
         while True:
             connection = await keep_connecting(
-                self._settings, "utterd publisher", self._delays, self._report
+                lambda: self.settings, "utterd publisher", self._delays, self._report
             )
             try:
                 with losses_raised():
@@ -101,7 +104,7 @@ class Publisher:
         while True:
             try:
                 # The broker may be gone without a word: then the channel would never be open.
-                async with asyncio.timeout(self._settings.connect_timeout_s):
+                async with asyncio.timeout(self.settings.connect_timeout_s):
                     channel = await connection.channel(on_return_raises=True)
             except TimeoutError as silence:
                 self._report(silence)
@@ -130,7 +133,7 @@ class Publisher:
             with losses_raised():
                 if channel is None:
                     raise ConnectionError("the channel was lost")
-                async with asyncio.timeout(self._settings.publish_timeout_s):
+                async with asyncio.timeout(self.settings.publish_timeout_s):
                     for exchange in self._targets:
                         await channel.declare_exchange(exchange, passive=True)
         except BROKER_ERRORS as error:
@@ -141,7 +144,7 @@ class Publisher:
 
     @property
     def _targets(self) -> tuple[str, ...]:
-        exchanges = self._settings.exchanges
+        exchanges = self.settings.exchanges
         return exchanges.events, exchanges.dead, exchanges.retry
 
     async def queue_depths(self, queues: Iterable[str]) -> Mapping[str, int]:
@@ -156,7 +159,7 @@ class Publisher:
                     if self._connection is None:
                         break
                     async with (
-                        asyncio.timeout(self._settings.publish_timeout_s),
+                        asyncio.timeout(self.settings.publish_timeout_s),
                         self._connection.channel() as channel,
                     ):
                         queue = await channel.declare_queue(name, passive=True)
@@ -182,7 +185,7 @@ class Publisher:
             timestamp=event.time,
             headers=dict(event.headers()),
         )
-        await self._confirmed(self._settings.exchanges.events, event.type.routing_key, message)
+        await self._confirmed(self.settings.exchanges.events, event.type.routing_key, message)
         if event.reply_to and event.type.is_terminal:
             await self._confirmed("", event.reply_to, message, may_be_refused=True)
 
@@ -197,7 +200,7 @@ class Publisher:
             REASON_HEADER_PREFIX + "routing-key": _first_routing_key(message),
             REASON_HEADER_PREFIX + "died-at": datetime.now(UTC).isoformat(),
         }
-        exchange = self._settings.exchanges.dead
+        exchange = self.settings.exchanges.dead
         await self._confirmed(exchange, DEAD_ROUTING_KEY, _copy(message, reason), mandatory=True)
 
     async def postpone(
@@ -217,7 +220,7 @@ class Publisher:
             # The broker drops a message that it would expire into a queue where, as these tell,
             # it was before: a job that was dead and is sent back would end there.
             copy.headers.pop(header, None)
-        exchange = self._settings.exchanges.retry
+        exchange = self.settings.exchanges.retry
         await self._confirmed(exchange, retry_tier(delay_s), copy, mandatory=True)
 
     async def _confirmed(
@@ -281,7 +284,7 @@ class Publisher:
             message,
             routing_key,
             mandatory=mandatory,
-            timeout=self._settings.publish_timeout_s,
+            timeout=self.settings.publish_timeout_s,
         )
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -51,10 +52,11 @@ async def open_s3_store(
     """
     validate_prefix(options.prefix)
     client = await offload.run(make_s3_client, options, pool_size=offload.threads + 2)
+    store = S3ObjectStore(client, options, offload, clock=clock)
     try:
-        yield S3ObjectStore(client, options, offload, clock=clock)
+        yield store
     finally:
-        await offload.run(client.close)
+        await offload.run(store.close)
 
 
 class S3ObjectStore:
@@ -73,6 +75,7 @@ class S3ObjectStore:
         clock: Callable[[], datetime],
     ) -> None:
         self._client = client
+        self._options = options
         self._bucket = options.bucket
         self._prefix = options.prefix
         self._endpoint = endpoint_host(client.meta.endpoint_url)
@@ -99,6 +102,30 @@ class S3ObjectStore:
         self._conditional_put_works = capabilities.conditional_put is ConditionalPut.HONOURED
         self._etag_is_md5 = capabilities.etag_is_md5
         return capabilities
+
+    async def use_credentials(
+        self, access_key_id: str | None, secret_access_key: str | None, session_token: str | None
+    ) -> None:
+        """Sign all further calls with these; calls under way end as they began.
+
+        Raises:
+            ConfigurationError: boto3 can't make a client with them.
+        """
+        options = replace(
+            self._options,
+            access_key_id=access_key_id,
+            secret_access_key=secret_access_key,
+            session_token=session_token,
+        )
+        if options == self._options:
+            return
+        self._client = await self._offload.run(
+            make_s3_client, options, pool_size=self._offload.threads + 2
+        )
+        self._options = options
+
+    def close(self) -> None:
+        self._client.close()
 
     async def head(self, name: str) -> StoredObject | None:
         return await self._offload.run(self._head, validate_object_name(name))

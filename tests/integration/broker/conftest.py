@@ -59,10 +59,10 @@ class Management(HttpApi):
         return len(found)
 
     async def consumer(self, queue: str) -> dict[str, JsonValue]:
-        """The consumer of a queue; waits until there is one."""
+        """The consumer of a queue; waits until there is one, and its channel is known, too."""
         while True:
             for consumer in await self.request("GET", "consumers", "/"):
-                if consumer["queue"]["name"] == queue:
+                if consumer["queue"]["name"] == queue and consumer["channel_details"]:
                     return consumer
 
 

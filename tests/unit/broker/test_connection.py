@@ -47,7 +47,7 @@ async def test_keeps_connecting_with_full_jitter_and_says_why(refused):
 
     delays = FullJitter(base_s=0.2, cap_s=1.0, uniform=uniform, sleep=sleep)
     with capture_logs() as logs, pytest.raises(EnoughError):
-        await keep_connecting(refused, "utterd test", delays)
+        await keep_connecting(lambda: refused, "utterd test", delays)
     assert ranges == [(0.0, 0.2), (0.0, 0.4), (0.0, 0.8), (0.0, 1.0), (0.0, 1.0)]
     assert slept_s == [0.1, 0.2, 0.4, 0.5, 0.5]
     assert [(line["event"], line["failures"]) for line in logs] == [

@@ -15,6 +15,8 @@ from utterd.errors import EngineFailedError
 
 # In float32, a product of one row and one of several add up in another order.
 ROUNDING = 1e-5
+# In int8, a difference in the last bit can move a number to the next of its 256 levels.
+INT8_ROUNDING = 1e-2
 ROWS = 4
 CAPACITY = 40
 
@@ -123,7 +125,7 @@ def test_int8_rows_that_join_and_leave(int8_model: SpeechLM, arrivals: list[tupl
     batched = together(int8_model, int8_model.new_cache(ROWS, CAPACITY), arrivals)
 
     for (_, segment), found in zip(arrivals, batched, strict=True):
-        assert np.abs(found - alone(int8_model, segment)).max() < ROUNDING
+        assert np.abs(found - alone(int8_model, segment)).max() < INT8_ROUNDING
 
 
 def test_a_prompt_that_is_too_long(model: SpeechLM):
