@@ -25,7 +25,9 @@ from utterd.jobs.announce import Announcer
 from utterd.jobs.lapsed import LapsedRunner
 from utterd.jobs.plan import Planner
 from utterd.jobs.planning import JobPlanner
+from utterd.jobs.progress import Progress
 from utterd.jobs.runner import Runner
+from utterd.jobs.settle import Settler
 from utterd.jobs.singleflight import SingleFlight
 from utterd.jobs.speak import Speaker
 from utterd.offload import Offload
@@ -199,7 +201,6 @@ def make_runner(  # noqa: PLR0913 - one argument a part
     objects: ObjectStore,
     spool: Spool,
     sink: EventSink,
-    environment: Environment,
     interruptions: Interruptions,
     metrics: Metrics,
     tracing: Tracing,
@@ -207,26 +208,36 @@ def make_runner(  # noqa: PLR0913 - one argument a part
     tasks: asyncio.TaskGroup,
 ) -> Runner:
     """The straight line, from parts that are open already."""
+    announcer = Announcer(sink=sink, source=settings.events.source, now=utc_now, tracing=tracing)
     return Runner(
         planner=planner,
         speaker=speaker,
         objects=objects,
-        spool=spool,
-        sink=sink,
-        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now, tracing=tracing),
+        settler=Settler(
+            sink=sink,
+            announcer=announcer,
+            metrics=metrics,
+            tracing=tracing,
+            retry_delays_s=settings.broker.limits.retry_delays_s,
+        ),
+        progress=Progress(
+            announcer=announcer,
+            objects=objects,
+            encoding=encoding,
+            is_always_told=settings.events.progress,
+            presign_expires_s=settings.store.presign_expires_s,
+        ),
         flights=SingleFlight(tasks),
-        environment=environment,
-        interruptions=interruptions,
-        metrics=metrics,
-        tracing=tracing,
         encoding=encoding,
         now=utc_now,
         monotonic=time.monotonic,
         max_message_bytes=settings.speech.max_message_bytes,
         job_timeout_s=settings.speech.job_timeout_s,
         work_timeout_s=settings.broker.limits.work_timeout_s,
-        retry_delays_s=settings.broker.limits.retry_delays_s,
-        progress=settings.events.progress,
+        spool=spool,
+        interruptions=interruptions,
+        metrics=metrics,
+        tracing=tracing,
         presign_expires_s=settings.store.presign_expires_s,
     )
 
@@ -237,7 +248,6 @@ def make_lapsed_runner(
     planner: JobPlanner,
     objects: ObjectStore,
     sink: EventSink,
-    environment: Environment,
     metrics: Metrics,
     tracing: Tracing,
 ) -> LapsedRunner:
@@ -248,7 +258,6 @@ def make_lapsed_runner(
         objects=objects,
         sink=sink,
         announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now, tracing=tracing),
-        environment=environment,
         metrics=metrics,
         now=utc_now,
         monotonic=time.monotonic,

@@ -30,7 +30,6 @@ from utterd.engines.host import engine_host
 from utterd.environment import Environment
 from utterd.interruptions import Interruptions
 from utterd.jobs.planning import CurrentPlanner
-from utterd.jobs.runner import STORE_PART
 from utterd.lifecycle import stop_on_signals
 from utterd.monitor import Monitor
 from utterd.offload import Offload
@@ -38,6 +37,8 @@ from utterd.ops.logging import configure_logging
 from utterd.ops.systemd import Notifier
 from utterd.reload import keep_reloading, reload_on_hangup
 from utterd.store.protocol import ObjectStore
+from utterd.store.reporting import ENVIRONMENT_PART as STORE_PART
+from utterd.store.reporting import ReportingObjectStore
 from utterd.supervision import supervised
 
 log = structlog.get_logger(__name__)
@@ -74,7 +75,8 @@ async def run_daemon(settings: Settings) -> None:
         tracing = parts.enter_context(open_tracing(settings))
         notifier = Notifier.from_environment()
         await parts.enter_async_context(supervised(monitor, metrics, settings.health, notifier))
-        objects = await parts.enter_async_context(open_store(settings.store))
+        store = await parts.enter_async_context(open_store(settings.store))
+        objects = ReportingObjectStore(store, environment)
         files = await parts.enter_async_context(Offload("spool", threads=1))
         encoding = await parts.enter_async_context(Offload("encode", threads=host.slots))
         await parts.enter_async_context(engine_host(host))
@@ -88,7 +90,6 @@ async def run_daemon(settings: Settings) -> None:
             objects=objects,
             spool=spool,
             sink=publisher,
-            environment=environment,
             interruptions=interruptions,
             metrics=metrics,
             tracing=tracing,
@@ -104,7 +105,6 @@ async def run_daemon(settings: Settings) -> None:
                 planner=current,
                 objects=objects,
                 sink=publisher,
-                environment=environment,
                 metrics=metrics,
                 tracing=tracing,
             ).run,
@@ -117,12 +117,12 @@ async def run_daemon(settings: Settings) -> None:
             hold_off=hold_off,
         )
         # Nothing is taken before the store has answered once.
-        environment.report(STORE_PART, f"{objects.bucket} has not answered yet")
-        changeable = _Changeable(settings, current, objects, publisher, consumer)
+        environment.report(STORE_PART, f"{store.bucket} has not answered yet")
+        changeable = _Changeable(settings, current, store, publisher, consumer)
         background = [
             tasks.create_task(publisher.run(), name="publisher"),
             tasks.create_task(
-                environment.watch(STORE_PART, partial(probe_store, objects, spool), PROBE_DELAYS),
+                environment.watch(STORE_PART, partial(probe_store, store, spool), PROBE_DELAYS),
                 name="store-watch",
             ),
             tasks.create_task(

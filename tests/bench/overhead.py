@@ -237,7 +237,6 @@ async def _consume(settings: Settings, prefetch: int, span: Span) -> None:
             objects=objects,
             spool=make_spool(settings.store, encoding),
             sink=publisher,
-            environment=environment,
             interruptions=interruptions,
             metrics=Metrics(),
             tracing=NoTracing(),

@@ -10,7 +10,6 @@ from utterd.broker.event import EventSink
 from utterd.broker.lapse import DELIVERY_LIMIT, Lapse, read_lapse
 from utterd.broker.message import Delivery
 from utterd.config import BrokerSettings
-from utterd.environment import Environment
 from utterd.errors import (
     DeliveryLimitError,
     EnvironmentFaultError,
@@ -24,8 +23,8 @@ from utterd.jobs.lookup import lookup
 from utterd.jobs.order import Order, Sender
 from utterd.jobs.outcome import completed, failed
 from utterd.jobs.planning import JobPlanner
-from utterd.jobs.runner import STORE_PART
 from utterd.jobs.stopwatch import Stopwatch
+from utterd.jobs.store import link_to
 from utterd.ops.metrics import Metrics
 from utterd.store.protocol import ObjectStore
 from utterd_schemas.events import CompletedData, ExpiredData
@@ -67,7 +66,6 @@ class LapsedRunner:
         objects: where audio lies.
         sink: where dead jobs go.
         announcer: makes the events.
-        environment: told when the store does not work.
         now: the clock; instants have a zone.
         monotonic: the clock for durations, in seconds.
         max_message_bytes: the largest body.
@@ -80,7 +78,6 @@ class LapsedRunner:
     objects: ObjectStore
     sink: EventSink
     announcer: Announcer
-    environment: Environment
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     max_message_bytes: int
@@ -99,7 +96,6 @@ class LapsedRunner:
         try:
             ending = await self._ending(lapse)
         except EnvironmentFaultError as fault:
-            self.environment.report(STORE_PART, fault.message)
             log.warning("lapsed_job_handed_back", code=str(fault.code))
             await delivery.release()
             return
@@ -167,11 +163,7 @@ class LapsedRunner:
             # A job that waited too long may never have been looked at: another's audio proves
             # nothing then.
             return None
-        presigned_url = (
-            None
-            if self.presign_expires_s is None
-            else await self.objects.presign(plan.object_name, self.presign_expires_s)
-        )
+        presigned_url = await link_to(plan.object_name, self.objects, self.presign_expires_s)
         stopwatch = Stopwatch(self.monotonic)
         return completed(order, plan, facts, self.objects, presigned_url, stopwatch)
 

@@ -6,50 +6,42 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
 
 import structlog
 
-from utterd.broker.event import EventSink
 from utterd.broker.message import Delivery
 from utterd.config import Lane
 from utterd.engines.pace import Pace
-from utterd.environment import Environment
 from utterd.errors import DeadlineExceededError, EnvironmentFaultError, InternalError, JobError
 from utterd.interruptions import Interruption, Interruptions, WorkInHand
-from utterd.jobs.announce import Announcer
 from utterd.jobs.decode import UndecodableError, decode, sender_of
 from utterd.jobs.finish import finish
 from utterd.jobs.lookup import lookup
-from utterd.jobs.order import Order, Sender, traced
-from utterd.jobs.outcome import cancelled, completed, expired, failed, progressed, started
+from utterd.jobs.order import Order, traced
+from utterd.jobs.outcome import cancelled, completed, expired
 from utterd.jobs.plan import Plan
 from utterd.jobs.planning import JobPlanner
-from utterd.jobs.retry import history_after, retry_delay_s
+from utterd.jobs.progress import Progress
+from utterd.jobs.settle import Settler
 from utterd.jobs.singleflight import SingleFlight
-from utterd.jobs.speak import SegmentDone, Speaker, Speech, SpokenClip, speak
+from utterd.jobs.speak import Speaker, Speech, speak
 from utterd.jobs.stopwatch import Stopwatch
-from utterd.jobs.store import Upload, store
-from utterd.jobs.stream import finish_segment, store_segment
+from utterd.jobs.store import Upload, link_to, store
 from utterd.offload import Offload
 from utterd.ops.metrics import Metrics
 from utterd.ops.tracing import Tracing
 from utterd.store.audio_object import AudioFacts
 from utterd.store.protocol import ObjectStore
 from utterd.store.spool import Spool
-from utterd_schemas.events import CompletedData, EventData, SegmentAudio
+from utterd_schemas.events import EventData
 from utterd_schemas.job import Job
 
 log = structlog.get_logger(__name__)
 
-Result = TypeVar("Result")
 Settle = Callable[[], Awaitable[None]]
 
 # Writing out the numbers of a longer text takes longer than the loop may stand still.
 _PLANNED_AT_ONCE_CHARS = 500
-
-STORE_PART = "store"
-"""The store's name in the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +52,8 @@ class Runner:
         planner: decides what a job means.
         speaker: the engine.
         objects: where audio lies.
-        sink: where events and dead jobs go.
-        announcer: makes the events.
+        settler: ends the work on a delivery.
+        progress: tells of what is not the end.
         flights: shares the work on equal keys.
         encoding: threads for what is slow.
         now: the clock; instants have a zone.
@@ -69,21 +61,18 @@ class Runner:
         max_message_bytes: the largest body.
         job_timeout_s: how long slots may work on a job.
         work_timeout_s: how long a delivery may stay in hand before it is settled.
-        retry_delays_s: waits before a failed job's further attempts, in seconds.
-        environment: told when the store does not work.
         spool: keeps finished audio that the store could not take.
         interruptions: ends work early.
         metrics: counts what happens.
         tracing: opens a span for each job and each of its steps.
-        progress: whether finished segments are announced.
         presign_expires_s: lifetime of links in events; None for no links.
     """
 
     planner: JobPlanner
     speaker: Speaker
     objects: ObjectStore
-    sink: EventSink
-    announcer: Announcer
+    settler: Settler
+    progress: Progress
     flights: SingleFlight[AudioFacts]
     encoding: Offload
     now: Callable[[], datetime]
@@ -91,13 +80,10 @@ class Runner:
     max_message_bytes: int
     job_timeout_s: float
     work_timeout_s: float
-    retry_delays_s: tuple[int, ...]
-    environment: Environment
     spool: Spool
     interruptions: Interruptions
     metrics: Metrics
     tracing: Tracing
-    progress: bool = False
     presign_expires_s: int | None = None
 
     async def run(self, delivery: Delivery) -> None:
@@ -107,8 +93,7 @@ class Runner:
                 await self._run(delivery, work)
         except Exception as bug:
             log.exception("delivery_met_a_bug", error=type(bug).__name__)
-            self.metrics.job_settled(delivery.lane, "rejected")
-            await delivery.reject()
+            await self.settler.reject(delivery)
 
     async def _run(self, delivery: Delivery, work: WorkInHand) -> None:
         with ExitStack() as spans:
@@ -120,14 +105,18 @@ class Runner:
         try:
             order = decode(delivery, max_bytes=self.max_message_bytes, now=self.now())
         except UndecodableError as refusal:
-            settle = partial(self._give_up, delivery, refusal.sender, refusal.error)
+            settle = partial(self.settler.give_up, delivery, refusal.sender, refusal.error)
         except Exception as bug:
             log.exception("decode_met_a_bug", error=type(bug).__name__)
             sender = sender_of(delivery.message)
-            settle = partial(self._give_up, delivery, sender, _as_job_error(bug))
+            settle = partial(self.settler.give_up, delivery, sender, _as_job_error(bug))
         else:
             work.job_id = order.job_id
-            structlog.contextvars.bind_contextvars(job_id=order.job_id, lane=str(order.lane))
+            structlog.contextvars.bind_contextvars(
+                job_id=order.job_id,
+                lane=str(order.lane),
+                attempt=order.sender.history.attempt,
+            )
             self.metrics.job_taken(order.lane, order.queue_s)
             spans.enter_context(self.tracing.job(traced(delivery, order)))
             settle = await self._work_to_settlement(delivery, order, stopwatch, work)
@@ -151,14 +140,14 @@ class Runner:
             return self._after_a_timeout(delivery, order, work, None if limit.expired() else end)
         except EnvironmentFaultError as fault:
             log.warning("job_handed_back", code=str(fault.code))
-            return partial(self._hand_back, delivery)
+            return partial(self.settler.hand_back, delivery)
         except JobError as error:
-            return partial(self._try_again_or_give_up, delivery, order, error)
+            return partial(self.settler.try_again_or_give_up, delivery, order, error)
         except asyncio.CancelledError as end:
             return self._after_a_cancel(delivery, order, work, end)
         except Exception as bug:  # noqa: BLE001 - logged there
             return self._after_a_bug(delivery, order, bug)
-        return partial(self._conclude, delivery, order, event)
+        return partial(self.settler.conclude, delivery, order, event)
 
     def _after_a_cancel(
         self, delivery: Delivery, order: Order, work: WorkInHand, end: asyncio.CancelledError
@@ -170,8 +159,8 @@ class Runner:
             # Somebody wants the task itself to end.
             raise end
         if work.interruption is Interruption.HANDED_BACK:
-            return partial(self._hand_back, delivery)
-        return partial(self._conclude, delivery, order, cancelled(order))
+            return partial(self.settler.hand_back, delivery)
+        return partial(self.settler.conclude, delivery, order, cancelled(order))
 
     def _after_a_timeout(
         self, delivery: Delivery, order: Order, work: WorkInHand, bug: TimeoutError | None
@@ -182,30 +171,16 @@ class Runner:
         if not work.is_begun:
             # A long line is not the job's fault; another daemon may have a shorter one.
             log.warning("job_handed_back", reason=f"no free slot in {self.work_timeout_s:g} s")
-            return delivery.release
+            return partial(self.settler.hand_back, delivery)
         error = DeadlineExceededError(
             f"the job was begun, and not finished within {self.work_timeout_s:g} s: start more"
             " daemons, send less text in one job, or raise broker.limits.consumer_timeout_s"
         )
-        return partial(self._try_again_or_give_up, delivery, order, error)
+        return partial(self.settler.try_again_or_give_up, delivery, order, error)
 
     def _after_a_bug(self, delivery: Delivery, order: Order, bug: BaseException) -> Settle:
         log.error("job_met_a_bug", error=type(bug).__name__, exc_info=bug)
-        return partial(self._try_again_or_give_up, delivery, order, _as_job_error(bug))
-
-    async def _conclude(self, delivery: Delivery, order: Order, event: EventData) -> None:
-        """A terminal event, and only then an ack."""
-        await self.announcer.announce(event, order.sender)
-        if isinstance(event, CompletedData):
-            self.metrics.job_completed(order.lane, event)
-        else:
-            self.metrics.job_settled(order.lane, event.type.outcome)
-        await delivery.ack()
-
-    async def _hand_back(self, delivery: Delivery) -> None:
-        """Somebody else's, or ours again later."""
-        self.metrics.job_settled(delivery.lane, "handed_back")
-        await delivery.release()
+        return partial(self.settler.try_again_or_give_up, delivery, order, _as_job_error(bug))
 
     async def _work(self, order: Order, stopwatch: Stopwatch, work: WorkInHand) -> EventData:
         """From an order to what the terminal event says."""
@@ -228,12 +203,12 @@ class Runner:
     async def _audio(self, order: Order, stopwatch: Stopwatch, work: WorkInHand) -> EventData:
         with stopwatch.step("plan"):
             plan = await self._plan(order.job)
+        structlog.contextvars.bind_contextvars(key=plan.key)
         facts = await self._share(plan, order, stopwatch, work)
-        presigned_url = await self._with_store(self._presign(plan))
+        presigned_url = await link_to(plan.object_name, self.objects, self.presign_expires_s)
         event = completed(order, plan, facts, self.objects, presigned_url, stopwatch)
         log.info(
             "job_completed",
-            key=plan.key,
             cached=event.cached,
             duration_s=round(facts.duration_s, 3),
             total_s=round(event.timings.total_s, 4),
@@ -263,7 +238,7 @@ class Runner:
             if is_ours or plan.marks_name is None:
                 return facts
             # Who shared the work of a job that wants no marks has to have them made.
-            if (whole := await self._with_store(lookup(plan, self.objects))) is not None:
+            if (whole := await lookup(plan, self.objects)) is not None:
                 return whole
 
     async def _obtain(
@@ -271,7 +246,7 @@ class Runner:
     ) -> AudioFacts:
         """The audio of a plan: from the store, or made and stored now."""
         with stopwatch.step("lookup"):
-            facts = await self._with_store(lookup(plan, self.objects))
+            facts = await lookup(plan, self.objects)
         if facts is not None:
             return facts
         with stopwatch.step("speak"):
@@ -281,7 +256,7 @@ class Runner:
         with stopwatch.step("store"):
             upload = Upload(finished, speech, plan, order.job_id)
             try:
-                return await self._with_store(store(upload, self.objects))
+                return await store(upload, self.objects)
             except EnvironmentFaultError:
                 await upload.keep_in(self.spool)
                 raise
@@ -290,107 +265,17 @@ class Runner:
         try:
             # The event's confirm is awaited beside the speech, not before it.
             async with asyncio.TaskGroup() as beside:
-                beside.create_task(self._announce_start(plan, order, work), name="started")
+                beside.create_task(self.progress.started(plan, order, work), name="started")
                 return await speak(
                     plan,
                     self.speaker,
                     pace=pace,
                     timeout_s=self.job_timeout_s,
                     on_start=work.begin,
-                    on_segment=self._progress_of(plan, order, work),
+                    on_segment=self.progress.of_segments(plan, order, work),
                 )
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-
-    async def _with_store(self, call: Awaitable[Result]) -> Result:
-        """A call to the store; when that is down, no more jobs are taken."""
-        try:
-            return await call
-        except EnvironmentFaultError as fault:
-            self.environment.report(STORE_PART, fault.message)
-            raise
-
-    async def _presign(self, plan: Plan) -> str | None:
-        if self.presign_expires_s is None:
-            return None
-        return await self.objects.presign(plan.object_name, self.presign_expires_s)
-
-    async def _give_up(self, delivery: Delivery, sender: Sender, error: JobError) -> None:
-        """A `failed` event, a copy among the dead, and only then an ack."""
-        message = delivery.message
-        log.warning(
-            "job_failed",
-            job_id=sender.job_id,
-            code=str(error.code),
-            attempt=sender.history.attempt,
-            body_bytes=len(message.body),
-        )
-        if sender.job_id is not None:
-            await self.announcer.announce(failed(sender.job_id, sender, error), sender)
-        await self.sink.bury(message, error)
-        self.metrics.attempt_failed(delivery.lane, error.code, "failed")
-        self.tracing.failed(error.code)
-        await delivery.ack()
-
-    async def _try_again_or_give_up(
-        self, delivery: Delivery, order: Order, error: JobError
-    ) -> None:
-        """A copy that waits for the next attempt, and only then an ack; or the end."""
-        history = order.sender.history
-        delay_s = retry_delay_s(error, history, self.retry_delays_s)
-        if delay_s is None:
-            await self._give_up(delivery, order.sender, error)
-            return
-        log.warning("job_postponed", code=str(error.code), attempt=history.attempt, delay_s=delay_s)
-        await self.sink.postpone(
-            delivery.message, order.lane, history_after(error, history), delay_s=delay_s
-        )
-        self.metrics.attempt_failed(order.lane, error.code, "postponed")
-        self.tracing.failed(error.code)
-        await delivery.ack()
-
-    async def _announce_start(self, plan: Plan, order: Order, work: WorkInHand) -> None:
-        if work.is_closed:
-            # The job was called off, and others wait for its audio.
-            return
-        await self.announcer.announce(
-            started(order, plan), order.sender, sequence=order.sender.history.attempt
-        )
-
-    def _progress_of(self, plan: Plan, order: Order, work: WorkInHand) -> SegmentDone | None:
-        if not self.progress and not order.job.stream:
-            return None
-
-        async def announce(spoken: SpokenClip) -> None:
-            segment = None
-            if order.job.stream:
-                segment = await self._store_segment(spoken, plan, order)
-            if work.is_closed:
-                return
-            await self.announcer.announce(
-                progressed(order, plan, spoken.segments_done, segment),
-                order.sender,
-                # A segment's event is the same at each attempt, whichever is done first.
-                sequence=spoken.number if order.job.stream else spoken.segments_done,
-            )
-
-        return announce
-
-    async def _store_segment(
-        self, spoken: SpokenClip, plan: Plan, order: Order
-    ) -> SegmentAudio | None:
-        """A segment's own object; None when it is silent, or the store is down."""
-        upload = await self.encoding.run(finish_segment, spoken, plan, order.job_id)
-        if upload is None:
-            return None
-        try:
-            return await self._with_store(
-                store_segment(upload, spoken.number, self.objects, self._presign)
-            )
-        except EnvironmentFaultError as fault:
-            # The whole is finished all the same, and waits in the spool.
-            log.warning("segment_not_stored", code=str(fault.code), number=spoken.number)
-            return None
 
 
 def _as_job_error(bug: BaseException) -> JobError:

@@ -121,3 +121,12 @@ async def store(upload: Upload, objects: ObjectStore) -> AudioFacts:
 async def _standing(plan: Plan, objects: ObjectStore) -> AudioFacts | None:
     stored = await objects.head(plan.object_name)
     return AudioFacts.from_stored(stored) if stored else None
+
+
+async def link_to(name: str, objects: ObjectStore, expires_s: int | None) -> str | None:
+    """A link to an object that anyone may fetch for a while; None where settings allow none.
+
+    Raises:
+        StoreUnavailableError: the store can't make it.
+    """
+    return None if expires_s is None else await objects.presign(name, expires_s)

@@ -4,7 +4,6 @@ A segment is finished and stored as a job of that one segment would be, under a 
 job's key and the segment's place. So a second attempt finds what the first one stored.
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from utterd.errors import InvalidAudioError
@@ -12,7 +11,7 @@ from utterd.jobs.finish import finish
 from utterd.jobs.outcome import quality_of
 from utterd.jobs.plan import Plan
 from utterd.jobs.speak import Speech, SpokenClip
-from utterd.jobs.store import Upload, store
+from utterd.jobs.store import Upload, link_to, store
 from utterd.store.protocol import ObjectStore
 from utterd_schemas.events import SegmentAudio
 
@@ -53,7 +52,7 @@ async def store_segment(
     upload: Upload,
     number: int,
     objects: ObjectStore,
-    presign: Callable[[Plan], Awaitable[str | None]],
+    presign_expires_s: int | None,
 ) -> SegmentAudio:
     """Store one segment's file, and tell where it is.
 
@@ -61,7 +60,7 @@ async def store_segment(
         upload: of `finish_segment`.
         number: the segment's place, from 1.
         objects: where it is stored.
-        presign: makes a link to the object of a plan, where settings allow it.
+        presign_expires_s: lifetime of the link to it; None for no link.
 
     Raises:
         StoreUnavailableError: the store is down, full or refuses.
@@ -72,7 +71,7 @@ async def store_segment(
         number=number,
         object_name=plan.object_name,
         url=objects.url(plan.object_name),
-        presigned_url=await presign(plan),
+        presigned_url=await link_to(plan.object_name, objects, presign_expires_s),
         content_type=plan.output.content_type,
         format=facts.format,
         sample_rate_hz=facts.sample_rate_hz,

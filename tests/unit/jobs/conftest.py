@@ -18,11 +18,14 @@ from utterd.errors import ConfigurationError
 from utterd.interruptions import Interruptions
 from utterd.jobs.announce import Announcer
 from utterd.jobs.plan import Plan, Planner
+from utterd.jobs.progress import Progress
 from utterd.jobs.runner import Runner
+from utterd.jobs.settle import Settler
 from utterd.jobs.singleflight import SingleFlight
 from utterd.offload import Offload
 from utterd.ops.metrics import Metrics
 from utterd.ops.tracing import NoTracing
+from utterd.store.reporting import ReportingObjectStore
 from utterd.store.spool import Spool
 from utterd.testing.broker import InMemoryBroker, InMemoryDelivery, Settlement
 from utterd.testing.engine import SAMPLE_RATE_HZ, FixedSpeaker
@@ -136,6 +139,8 @@ def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
         objects: InMemoryObjectStore | None = None,
         broker: InMemoryBroker | None = None,
         spool_max_bytes: int = 10_000_000,
+        *,
+        tells_progress: bool = False,
         **replaced: object,
     ) -> AsyncIterator[Line]:
         speaker, objects = speaker or FixedSpeaker(), objects or InMemoryObjectStore()
@@ -147,12 +152,30 @@ def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
             asyncio.TaskGroup() as tasks,
         ):
             spool = Spool(tmp_path / "spool", files, max_bytes=spool_max_bytes)
+            announcer = replaced.pop("announcer", None) or Announcer(
+                sink=broker, source="/test", now=lambda: NOW
+            )
+            reporting = ReportingObjectStore(objects, environment)
+            metrics, tracing = Metrics(), replaced.get("tracing", NoTracing())
+            links_s = replaced.get("presign_expires_s")
             parts = {
                 "planner": planner,
                 "speaker": speaker,
-                "objects": objects,
-                "sink": broker,
-                "announcer": Announcer(sink=broker, source="/test", now=lambda: NOW),
+                "objects": reporting,
+                "settler": Settler(
+                    sink=broker,
+                    announcer=announcer,
+                    metrics=metrics,
+                    tracing=tracing,
+                    retry_delays_s=RETRY_DELAYS_S,
+                ),
+                "progress": Progress(
+                    announcer=announcer,
+                    objects=reporting,
+                    encoding=encoding,
+                    is_always_told=tells_progress,
+                    presign_expires_s=links_s,
+                ),
                 "flights": SingleFlight(tasks),
                 "encoding": encoding,
                 "now": lambda: NOW,
@@ -160,12 +183,10 @@ def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
                 "max_message_bytes": 100_000,
                 "job_timeout_s": 10.0,
                 "work_timeout_s": 100.0,
-                "retry_delays_s": RETRY_DELAYS_S,
-                "environment": environment,
                 "spool": spool,
                 "interruptions": interruptions,
-                "metrics": Metrics(),
-                "tracing": NoTracing(),
+                "metrics": metrics,
+                "tracing": tracing,
             }
             runner = Runner(**(parts | replaced))
             yield Line(runner, broker, speaker, objects, spool, environment, interruptions)

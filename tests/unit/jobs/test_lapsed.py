@@ -11,8 +11,9 @@ from utterd.config import BrokerSettings
 from utterd.errors import StoreUnavailableError
 from utterd.jobs.announce import Announcer
 from utterd.jobs.lapsed import LapsedRunner
-from utterd.jobs.runner import STORE_PART
 from utterd.ops.metrics import Metrics
+from utterd.store.reporting import ENVIRONMENT_PART as STORE_PART
+from utterd.store.reporting import ReportingObjectStore
 from utterd.testing.broker import Settlement
 from utterd.testing.store import InMemoryObjectStore
 
@@ -29,10 +30,9 @@ def runner_of(line, **replaced):
     parts = {
         "settings": BrokerSettings(),
         "planner": line.runner.planner,
-        "objects": line.objects,
+        "objects": ReportingObjectStore(line.objects, line.environment),
         "sink": line.broker,
         "announcer": Announcer(sink=line.broker, source="/test", now=lambda: NOW),
-        "environment": line.environment,
         "now": lambda: NOW,
         "monotonic": time.monotonic,
         "max_message_bytes": 1000,

@@ -343,7 +343,7 @@ async def test_an_interactive_job_hurries_the_batch_job_that_it_equals(open_line
 
 async def test_progress_is_announced_where_the_settings_say_so(open_line):
     """One event a segment, each with an id of its own."""
-    async with open_line(progress=True) as line:
+    async with open_line(tells_progress=True) as line:
         await line.run(job())
         assert line.outcomes == ["started", "progress", "progress", "completed"]
         assert [data_of(event)["segments_done"] for event in line.broker.events[1:3]] == [1, 2]

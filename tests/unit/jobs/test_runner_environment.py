@@ -7,7 +7,7 @@ import pytest
 
 from utterd.broker.message import ATTEMPT_HEADER
 from utterd.errors import StoreUnavailableError
-from utterd.jobs.runner import STORE_PART
+from utterd.store.reporting import ENVIRONMENT_PART as STORE_PART
 from utterd.testing.broker import Settlement
 from utterd.testing.store import InMemoryObjectStore
 

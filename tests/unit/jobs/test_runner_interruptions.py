@@ -129,7 +129,7 @@ async def test_a_job_that_was_called_off_before_it_came_is_not_begun(open_line):
 
 async def test_others_keep_the_audio_of_a_job_that_is_called_off(open_line):
     """They get it, and nothing more is said about the job that was called off."""
-    async with open_line(progress=True) as line:
+    async with open_line(tells_progress=True) as line:
         line.speaker.hold()
         _, first = begin(line, job())
         _, second = begin(line, job(job_id="other"))
