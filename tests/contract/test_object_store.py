@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from utterd.environment import Environment
 from utterd.errors import StoreUnavailableError
 from utterd.offload import Offload
 from utterd.sandbox.s3 import ACCESS_KEY_ID, BUCKET, REGION, SECRET_ACCESS_KEY, S3Server
@@ -15,6 +16,7 @@ from utterd.store.audio_object import AudioFacts
 from utterd.store.filesystem import FilesystemObjectStore
 from utterd.store.keys import object_name
 from utterd.store.protocol import ConditionalPut, ObjectNotFoundError, ObjectStore
+from utterd.store.reporting import ReportingObjectStore
 from utterd.store.s3 import S3ObjectStore, open_s3_store
 from utterd.store.s3_client import S3Options
 from utterd.testing.store import InMemoryObjectStore
@@ -46,12 +48,14 @@ async def open_bucket(
 
 
 @pytest.fixture(
-    params=["memory", "filesystem", pytest.param("s3", marks=pytest.mark.sandbox)],
+    params=["memory", "reporting", "filesystem", pytest.param("s3", marks=pytest.mark.sandbox)],
 )
 async def store(request, tmp_path) -> AsyncIterator[ObjectStore]:
     match request.param:
         case "memory":
             yield InMemoryObjectStore()
+        case "reporting":
+            yield ReportingObjectStore(InMemoryObjectStore(), Environment())
         case "filesystem":
             async with Offload("store", threads=2) as offload:
                 yield FilesystemObjectStore(tmp_path, offload)
