@@ -13,6 +13,7 @@ import pytest
 import soundfile
 
 from support.place import PATIENCE_S
+from utterd_schemas.events import EventType
 
 pytestmark = pytest.mark.sandbox
 
@@ -62,6 +63,14 @@ def test_publish_takes_a_job_file(place, files):
 
 
 @pytest.mark.usefixtures("daemon")
+async def test_publish_can_ask_for_the_beginning_early(place, bus):
+    """A segment is announced with an object of its own before the whole is there."""
+    ran = place.utterd("publish", "The first of two. And the second one.", "--stream", "--wait")
+    job_id = json.loads(ran.stdout)["subject"]
+    first = await bus.event(job_id, EventType.PROGRESS)
+    assert await bus.audio(first["data"]["segment"])
+
+
 async def test_watch_prints_events_as_they_come(place, bus):
     """As many as were asked for, of the outcome that was asked for."""
     watching = subprocess.Popen(  # noqa: ASYNC220 - it starts at once

@@ -37,6 +37,12 @@ NormalizeOption = Annotated[
 MarksOption = Annotated[
     list[MarkKind] | None, typer.Option("--marks", help="Timing marks to store with the audio.")
 ]
+StreamOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--stream", help="Store and announce each segment early; `utterd watch` shows them."
+    ),
+]
 LabelsOption = Annotated[
     list[str] | None, typer.Option("--label", help="A note as NAME=VALUE; may be repeated.")
 ]

@@ -23,6 +23,7 @@ from utterd.cli.job_input import (
     SeedOption,
     SpeedOption,
     SsmlOption,
+    StreamOption,
     TextArgument,
     VoiceOption,
     labels_of,
@@ -122,6 +123,7 @@ def publish(  # noqa: PLR0913 - one parameter an option
     marks: MarksOption = None,
     normalize: NormalizeOption = None,
     seed: SeedOption = None,
+    stream: StreamOption = None,
     expires_at: Annotated[
         str | None,
         typer.Option("--expires-at", help="When the audio is of no use any more, as RFC 3339."),
@@ -167,6 +169,7 @@ def publish(  # noqa: PLR0913 - one parameter an option
             "marks": marks,
             "normalize": normalize,
             "seed": seed,
+            "stream": stream,
             "expires_at": expires_at,
             "labels": labels_of(label),
         },
