@@ -43,6 +43,9 @@ from utterd.supervision import supervised
 
 log = structlog.get_logger(__name__)
 
+STOP_GRACE_S = 10.0
+"""After the drain: for connections, workers and threads to end."""
+
 
 async def run_daemon(settings: Settings) -> None:
     """Consume jobs until a signal says stop, then finish what is in hand.
@@ -59,7 +62,8 @@ async def run_daemon(settings: Settings) -> None:
     host = make_engine_host(settings, planner, environment, metrics)
     publisher = Publisher(settings.broker, environment, metrics=metrics)
     async with AsyncExitStack() as parts:
-        stop = parts.enter_context(stop_on_signals())
+        budget_s = settings.lifecycle.drain_timeout_s + STOP_GRACE_S
+        stop = parts.enter_context(stop_on_signals(hard_stop_after_s=budget_s))
         reload_wanted = parts.enter_context(reload_on_hangup())
         hold_off = HoldOff()
         monitor = Monitor(

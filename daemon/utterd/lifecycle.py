@@ -1,26 +1,45 @@
 """Signals, and an orderly end."""
 
 import asyncio
+import os
 import signal
+import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 Result = TypeVar("Result")
+
+HARD_STOP_STATUS = 1
+"""The stop was not orderly; what was in hand is the broker's to give to others."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[asyncio.Event]:
-    """An event that the first SIGTERM or SIGINT sets. The second one ends the process at once."""
+def stop_on_signals(*, hard_stop_after_s: float | None = None) -> Iterator[asyncio.Event]:
+    """An event that the first SIGTERM or SIGINT sets. The second one ends the process at once.
+
+    Args:
+        hard_stop_after_s: from the first signal to the end of the process, whatever holds up the
+            end of the block: a thread can't be ended that waits for a dead file server. None for
+            never.
+    """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    hard_stop = threading.Timer(hard_stop_after_s or 0.0, _hard_stop)
+    hard_stop.daemon = True
 
     def begin_stop() -> None:
         for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
+        if hard_stop_after_s is not None:
+            hard_stop.start()
         stop.set()
 
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
@@ -29,9 +48,15 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
     try:
         yield stop
     finally:
+        hard_stop.cancel()
         for number, handler in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)
+
+
+def _hard_stop() -> None:
+    log.error("hard_stop")
+    os._exit(HARD_STOP_STATUS)
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[None, None, Result]) -> Result | None:

@@ -67,6 +67,9 @@ async def keep_reloading(
             await apply(new)
         except ConfigurationError as error:
             log.error("reload_refused", reason=str(error))  # noqa: TRY400 - where it was raised tells nothing
+        except Exception as bug:
+            # Whatever a file holds, it must not end a daemon that works.
+            log.exception("reload_met_a_bug", error=type(bug).__name__)
         else:
             changed = [
                 path for path in setting_paths() if value_at(settings, path) != value_at(new, path)

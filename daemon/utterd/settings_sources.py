@@ -29,6 +29,8 @@ DEFAULT_CONFIG = Path("/etc/utterd/utterd.toml")
 # Kubernetes and Docker links set these for a service that is called utterd.
 _SERVICE_LINK = re.compile(ENV_PREFIX + r"(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)")
 
+_TOO_DEEP = "{}: a list or a table is nested too deep to be a setting"
+
 Tree = dict[str, Any]
 
 
@@ -88,6 +90,8 @@ def _environment() -> Tree:
         return EnvSettingsSource(Settings)()
     except SettingsError as error:
         raise ConfigurationError(_not_json(error, "environment")) from None
+    except RecursionError:
+        raise ConfigurationError(_TOO_DEEP.format("environment")) from None
 
 
 def _credentials() -> Tree:
@@ -101,6 +105,8 @@ def _credentials() -> Tree:
         )()
     except SettingsError as error:
         raise ConfigurationError(_not_json(error, "credentials")) from None
+    except RecursionError:
+        raise ConfigurationError(_TOO_DEEP.format("credentials")) from None
 
 
 def _not_json(error: SettingsError, origin: str) -> str:
@@ -125,7 +131,9 @@ def _toml(path: Path) -> Tree:
                 f"{CONFIG_VARIABLE} names {path}, which is not there: write the file, or unset it"
             ) from None
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    # Besides its own error, tomllib raises others of a hostile file: too deep, or a number of
+    # thousands of digits.
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path} can't be read as TOML: {error}") from None
 
 

@@ -172,6 +172,7 @@ def test_the_topology_is_checked_and_applied(fresh_place):
 
 def test_publish_gives_up_when_nobody_answers(fresh_place):
     """Status 75 after the time that was given; the job waits for a daemon."""
+    assert fresh_place.utterd("topology", "apply").returncode == 0
     ran = fresh_place.utterd("publish", "Is anybody there?", "--wait", "--timeout", "0.1")
     assert (ran.returncode, ran.stdout) == (75, "")
     assert "no terminal event" in ran.stderr

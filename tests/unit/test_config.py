@@ -185,11 +185,26 @@ def test_all_faults_are_told_at_once(monkeypatch, refusal):
     assert "engine.workers" in message
 
 
-@pytest.mark.parametrize("content", [f'[store]\nbucket = "{SECRET}\n', "\0"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        f'[store]\nbucket = "{SECRET}\n',
+        "\0",
+        "a = " + "[" * 5000,
+        f"[speech]\nmax_text_chars = {'1' * 5000}\n",
+    ],
+    ids=["open string", "nul", "deep", "long number"],
+)
 def test_a_file_that_is_no_toml_is_refused(write_toml, refusal, content):
     """The message names the file and the place in it."""
     path = write_toml(content)
     assert f"{path} can't be read as TOML" in refusal()
+
+
+def test_a_variable_that_is_nested_too_deep_is_refused(monkeypatch, refusal):
+    """It is a fault of the settings like any other."""
+    monkeypatch.setenv("UTTERD_SPEECH__ALIASES", "[" * 50_000)
+    assert "too deep" in refusal()
 
 
 def test_a_file_that_is_no_text_is_refused(write_toml, refusal):

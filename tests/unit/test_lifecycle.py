@@ -5,7 +5,13 @@ import sys
 
 import pytest
 
-from utterd.lifecycle import STOP_SIGNALS, first_of, stop_on_signals, unless_stopped
+from utterd.lifecycle import (
+    HARD_STOP_STATUS,
+    STOP_SIGNALS,
+    first_of,
+    stop_on_signals,
+    unless_stopped,
+)
 
 WAIT_FOR_SIGNALS = """
 import asyncio
@@ -165,3 +171,31 @@ async def test_whoever_waits_for_the_first_can_be_cancelled():
         async with asyncio.timeout(0.01):
             await first_of(asyncio.Event(), future)
     assert not future.done()
+
+
+HANG = """
+import asyncio, threading
+from utterd.lifecycle import stop_on_signals
+
+async def main():
+    with stop_on_signals(hard_stop_after_s=0.1) as stop:
+        print("ready", flush=True)
+        await stop.wait()
+        await asyncio.to_thread(threading.Event().wait)
+
+asyncio.run(main())
+"""
+
+
+def test_a_thread_that_never_ends_does_not_hold_up_the_end():
+    """A dead file server must not make a stop last for ever."""
+    with subprocess.Popen(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-c", HANG], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.terminate()
+            assert process.wait(timeout=10) == HARD_STOP_STATUS
+        finally:
+            process.kill()

@@ -12,7 +12,13 @@ import structlog
 from utterd.broker.message import Delivery
 from utterd.config import Lane
 from utterd.engines.pace import Pace
-from utterd.errors import DeadlineExceededError, EnvironmentFaultError, InternalError, JobError
+from utterd.errors import (
+    DeadlineExceededError,
+    EnvironmentFaultError,
+    InternalError,
+    JobError,
+    PermanentError,
+)
 from utterd.interruptions import Interruption, Interruptions, WorkInHand
 from utterd.jobs.decode import UndecodableError, decode, sender_of
 from utterd.jobs.finish import finish
@@ -33,7 +39,7 @@ from utterd.ops.tracing import Tracing
 from utterd.store.audio_object import AudioFacts
 from utterd.store.protocol import ObjectStore
 from utterd.store.spool import Spool
-from utterd_schemas.events import EventData
+from utterd_schemas.events import CompletedData, EventData
 from utterd_schemas.job import Job
 
 log = structlog.get_logger(__name__)
@@ -160,7 +166,7 @@ class Runner:
             raise end
         if work.interruption is Interruption.HANDED_BACK:
             return partial(self.settler.hand_back, delivery)
-        return partial(self.settler.conclude, delivery, order, cancelled(order))
+        return partial(self._call_off, delivery, order)
 
     def _after_a_timeout(
         self, delivery: Delivery, order: Order, work: WorkInHand, bug: TimeoutError | None
@@ -182,10 +188,33 @@ class Runner:
         log.error("job_met_a_bug", error=type(bug).__name__, exc_info=bug)
         return partial(self.settler.try_again_or_give_up, delivery, order, _as_job_error(bug))
 
+    async def _call_off(self, delivery: Delivery, order: Order) -> None:
+        try:
+            event = await self._unless_done(cancelled(order), order)
+        except EnvironmentFaultError:
+            # What the store holds can't be found out now, and somebody waits for the answer.
+            event = cancelled(order)
+        await self.settler.conclude(delivery, order, event)
+
+    async def _unless_done(self, end: EventData, order: Order) -> EventData:
+        """How a job ends that is not to be worked on: as it did before, if it was completed.
+
+        Its event may be out while the ack was lost, and a job has one end. Then the audio that was
+        made for it stands in the store.
+        """
+        try:
+            plan = await self._plan(order.job)
+        except PermanentError:
+            return end
+        facts = await lookup(plan, self.objects)
+        if facts is None or facts.job_id != order.job_id:
+            return end
+        return await self._completion(plan, order, facts, Stopwatch(self.monotonic))
+
     async def _work(self, order: Order, stopwatch: Stopwatch, work: WorkInHand) -> EventData:
         """From an order to what the terminal event says."""
         if self.interruptions.is_cancelled(order.job_id, order.published_at):
-            return cancelled(order)
+            return await self._unless_done(cancelled(order), order)
         if order.expires_at is None:
             return await self._audio(order, stopwatch, work)
         left_s = (order.expires_at - self.now()).total_seconds()
@@ -198,13 +227,18 @@ class Runner:
             if not limit.expired():
                 raise
         log.info("job_expired")
-        return expired(order, order.expires_at)
+        return await self._unless_done(expired(order, order.expires_at), order)
 
     async def _audio(self, order: Order, stopwatch: Stopwatch, work: WorkInHand) -> EventData:
         with stopwatch.step("plan"):
             plan = await self._plan(order.job)
         structlog.contextvars.bind_contextvars(key=plan.key)
         facts = await self._share(plan, order, stopwatch, work)
+        return await self._completion(plan, order, facts, stopwatch)
+
+    async def _completion(
+        self, plan: Plan, order: Order, facts: AudioFacts, stopwatch: Stopwatch
+    ) -> CompletedData:
         presigned_url = await link_to(plan.object_name, self.objects, self.presign_expires_s)
         event = completed(order, plan, facts, self.objects, presigned_url, stopwatch)
         log.info(

@@ -66,6 +66,13 @@ class ToneFrontEnd:
         raise ConfigurationError(f"there is no engine to load with {threads} threads")
 
 
+@dataclass
+class Clock:
+    """Stands still until a test moves it."""
+
+    now: datetime = NOW
+
+
 @dataclass(frozen=True)
 class Line:
     """A runner, and what it was made of."""
@@ -77,6 +84,7 @@ class Line:
     spool: Spool
     environment: Environment
     interruptions: Interruptions
+    clock: Clock
 
     def deliver(
         self, body: bytes, lane: Lane = Lane.INTERACTIVE, **properties: object
@@ -145,7 +153,7 @@ def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
     ) -> AsyncIterator[Line]:
         speaker, objects = speaker or FixedSpeaker(), objects or InMemoryObjectStore()
         broker = broker or InMemoryBroker()
-        environment, interruptions = Environment(), Interruptions()
+        environment, interruptions, clock = Environment(), Interruptions(), Clock()
         async with (
             Offload("encode", threads=1) as encoding,
             Offload("spool", threads=1) as files,
@@ -178,7 +186,7 @@ def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
                 ),
                 "flights": SingleFlight(tasks),
                 "encoding": encoding,
-                "now": lambda: NOW,
+                "now": lambda: clock.now,
                 "monotonic": time.monotonic,
                 "max_message_bytes": 100_000,
                 "job_timeout_s": 10.0,
@@ -189,6 +197,6 @@ def open_line(planner: Planner, tmp_path: Path) -> OpenLine:
                 "tracing": tracing,
             }
             runner = Runner(**(parts | replaced))
-            yield Line(runner, broker, speaker, objects, spool, environment, interruptions)
+            yield Line(runner, broker, speaker, objects, spool, environment, interruptions, clock)
 
     return line

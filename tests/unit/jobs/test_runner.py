@@ -179,6 +179,36 @@ async def test_an_expired_job_is_not_begun(open_line, late_s):
         assert line.speaker.calls == 0
 
 
+async def test_a_job_that_was_completed_does_not_expire(open_line):
+    """Its ack was lost, and its time ran out before it came again: its event is repeated."""
+    async with open_line() as line:
+        expires_at = line.runner.now() + timedelta(seconds=5)
+        body = job(expires_at=expires_at.isoformat())
+        await line.run(body)
+        line.clock.now = expires_at + timedelta(seconds=1)
+        assert await line.run(body) is Settlement.ACKED
+        assert line.outcomes == ["started", "completed", "completed"]
+        assert line.broker.events[-1].id == line.broker.events[-2].id
+
+
+async def test_anothers_audio_does_not_complete_an_expired_job(open_line):
+    """It waited too long, and nobody has worked on it."""
+    async with open_line() as line:
+        await line.run(job(job_id="other"))
+        late = line.runner.now() - timedelta(seconds=1)
+        await line.run(job(expires_at=late.isoformat()))
+        assert line.outcomes == ["started", "completed", "expired"]
+
+
+async def test_a_job_that_was_completed_is_not_called_off(open_line):
+    """The order came between a lost ack and the second delivery."""
+    async with open_line() as line:
+        await line.run(job())
+        line.interruptions.cancel("mine", line.runner.now())
+        assert await line.run(job()) is Settlement.ACKED
+        assert line.outcomes == ["started", "completed", "completed"]
+
+
 async def test_a_job_that_is_in_time_is_done(open_line):
     """An expiry ahead is no reason to refuse."""
     async with open_line() as line:
