@@ -1,5 +1,6 @@
 """The daemon's own small HTTP server: is it alive, is it ready, what does it count."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -19,6 +20,10 @@ log = structlog.get_logger(__name__)
 
 SHUTDOWN_TIMEOUT_S = 1.0
 """A browser that shows the page must not hold up a stop."""
+
+MAX_CONNECTIONS = 32
+CONNECTION_LIFETIME_S = 60.0
+"""A browser that polls opens another one by itself."""
 
 # A page without scripts or styles of others; its own are inside it.
 _PAGE_HEADERS = {
@@ -97,6 +102,31 @@ def _status_of(good: bool) -> HTTPStatus:  # noqa: FBT001 - its only meaning
     return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
 
 
+class BoundedConnections:
+    """A factory of connections that allows few at once, and none for ever.
+
+    Half a request that never ends must not cost the daemon the descriptors that it works with.
+
+    Args:
+        server: handles those that are allowed.
+    """
+
+    def __init__(self, server: web.Server) -> None:
+        self._server = server
+
+    def __call__(self) -> asyncio.Protocol:
+        if len(self._server.connections) >= MAX_CONNECTIONS:
+            return _Refusal()
+        connection = self._server()
+        asyncio.get_running_loop().call_later(CONNECTION_LIFETIME_S, connection.force_close)
+        return connection
+
+
+class _Refusal(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
 @asynccontextmanager
 async def health_server(routes: HealthRoutes, host: str, port: int) -> AsyncIterator[int]:
     """Serve for the length of the block; yields the port.
@@ -114,16 +144,20 @@ async def health_server(routes: HealthRoutes, host: str, port: int) -> AsyncIter
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
+        if runner.server is None:
+            raise RuntimeError("a runner that is set up has a server")
         try:
-            await site.start()
+            server = await asyncio.get_running_loop().create_server(
+                BoundedConnections(runner.server), host, port, backlog=MAX_CONNECTIONS
+            )
         except OSError as error:
             raise ConfigurationError(
                 f"health.port: can't listen at {host}:{port} ({error.strerror or error}). Choose"
                 " another port for this instance, or health.enabled = false"
             ) from error
-        listening = runner.addresses[0][1]
-        log.info("health_served", host=host, port=listening)
-        yield listening
+        async with server:
+            listening = server.sockets[0].getsockname()[1]
+            log.info("health_served", host=host, port=listening)
+            yield listening
     finally:
         await runner.cleanup()

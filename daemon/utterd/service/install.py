@@ -1,13 +1,20 @@
 """Puts the unit where systemd looks for it."""
 
+import re
 import sysconfig
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from utterd.config import ENV_DELIMITER
 from utterd.errors import ConfigurationError
 from utterd.service.unit import SECRETS, Unit
+from utterd.settings_sources import setting_paths
 
 UNIT_DIRECTORY = Path("/etc/systemd/system")
+
+# A unit file gives a meaning to blanks, quotes, backslashes and per cent signs.
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._+-]*")
 
 _HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - named, not used
 """What the unit's ProtectHome and PrivateTmp hide from the service."""
@@ -36,25 +43,42 @@ def unit_of_this_host(executable: Path, configuration: Path, *, is_template: boo
             " every user can read it (python3 -m venv /opt/utterd && /opt/utterd/bin/pip install"
             " utterd) and run /opt/utterd/bin/utterd service install"
         )
+    for path in (executable, configuration):
+        if not _PLAIN_PATH.fullmatch(str(path)):
+            raise ConfigurationError(
+                f"{str(path)!r} can't stand in a unit: use an absolute path of letters, digits and"
+                " / . _ + -"
+            )
     unit = Unit(executable=executable, is_template=is_template, configuration=configuration)
     if is_template:
         # Each instance has a folder of its own, and none of them is known here.
         return unit
-    return Unit(
-        executable=executable, configuration=configuration, secrets=_secrets_in(unit.secrets_folder)
-    )
+    secrets, encrypted = _secrets_in(unit.secrets_folder), _secrets_in(unit.encrypted_folder)
+    if secrets is None and encrypted is None:
+        return unit
+    return replace(unit, secrets=secrets or (), encrypted=encrypted or ())
 
 
-def _secrets_in(folder: Path) -> Sequence[str]:
-    """The secrets that have a file; the usual ones when there is no folder yet."""
+def _secrets_in(folder: Path) -> Sequence[str] | None:
+    """The secrets that have a file there; None when there is no such folder.
+
+    Raises:
+        ConfigurationError: the folder can't be read, or holds a file that is no setting.
+    """
     try:
-        names = sorted(path.name for path in folder.iterdir() if path.is_file())
+        names = sorted(path.name for path in folder.iterdir())
     except FileNotFoundError:
-        return SECRETS
+        return None
     except OSError as error:
         raise ConfigurationError(
             f"{folder} can't be read ({error.strerror}): run this as root"
         ) from error
+    known = {path.replace(".", ENV_DELIMITER) for path in setting_paths()}
+    if strangers := [name for name in names if name not in known]:
+        raise ConfigurationError(
+            f"{folder} holds {', '.join(map(repr, strangers))}, which is no setting: the file of a"
+            f" secret is named by its path, such as {SECRETS[0]}; move everything else away"
+        )
     return names
 
 
@@ -86,9 +110,9 @@ def next_steps(unit: Unit, path: Path) -> str:
         "",
         f"1. Settings:   {unit.config} (docs/settings.md lists all)",
         f"2. Secrets:    one file each in {unit.secrets_folder}, mode 0600, owned by root:",
-        *(f"                 {secret}" for secret in unit.secrets),
-        "               or encrypted for this host alone: systemd-creds encrypt --name=NAME IN",
-        "               OUT, and LoadCredentialEncrypted= in place of LoadCredential=",
+        *(f"                 {secret}" for secret in (*unit.secrets, *unit.encrypted)),
+        f"               or made by systemd-creds encrypt, in {unit.encrypted_folder};",
+        "               after a new one, write the unit again",
         "3. A look:     utterd doctor",
         "4. Start:      systemctl daemon-reload",
         f"               systemctl enable --now {instance}",

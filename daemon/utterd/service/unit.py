@@ -6,7 +6,7 @@ The units in `systemd/` are made by this for an installation in /opt/utterd:
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -27,12 +27,14 @@ class Unit:
         executable: the installed `utterd` command.
         is_template: whether one unit serves several instances, `utterd@NAME.service`.
         secrets: names of credentials, each a file in the folder of secrets.
+        encrypted: names of credentials, each a file in the folder of encrypted ones.
         configuration: the folder of settings and secrets.
     """
 
     executable: Path = DEFAULT_EXECUTABLE
     is_template: bool = False
     secrets: Sequence[str] = SECRETS
+    encrypted: Sequence[str] = ()
     configuration: Path = CONFIGURATION
 
     @property
@@ -48,6 +50,11 @@ class Unit:
         """Where the files of secrets are."""
         return self.configuration / ("credentials.%i" if self.is_template else "credentials")
 
+    @property
+    def encrypted_folder(self) -> Path:
+        """Where the files are that `systemd-creds encrypt` made."""
+        return self.secrets_folder.with_name(f"{self.secrets_folder.name}.encrypted")
+
     def render(self) -> str:
         """The unit file."""
         template = files("utterd.service").joinpath("utterd.service.in").read_text("utf-8")
@@ -56,12 +63,16 @@ class Unit:
             description="Speech synthesis jobs" + (" (%i)" if self.is_template else ""),
             executable=self.executable,
             config=self.config,
-            credentials="\n".join(
-                f"LoadCredential={secret}:{self.secrets_folder / secret}" for secret in self.secrets
-            )
+            credentials="\n".join(self._credentials())
             or "# No secret was found when this was written: every one needs a line.",
             folder="utterd/%i" if self.is_template else "utterd",
         )
+
+    def _credentials(self) -> Iterator[str]:
+        for secret in self.secrets:
+            yield f"LoadCredential={secret}:{self.secrets_folder / secret}"
+        for secret in self.encrypted:
+            yield f"LoadCredentialEncrypted={secret}:{self.encrypted_folder / secret}"
 
 
 def main(directory: Path) -> None:

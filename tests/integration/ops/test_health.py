@@ -113,3 +113,23 @@ async def test_the_server_ends_while_a_client_holds_its_connection(daemon):
             writer.write(b"GET /livez HTTP/1.1\r\nHost: here\r\n\r\n")
             assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
         writer.close()
+
+
+async def test_connections_are_few_and_do_not_last(daemon, monkeypatch):
+    """Half a request that never ends must not cost the daemon its descriptors."""
+    monkeypatch.setattr("utterd.ops.health.MAX_CONNECTIONS", 2)
+    monkeypatch.setattr("utterd.ops.health.CONNECTION_LIFETIME_S", 0.2)
+    routes = HealthRoutes(daemon.status, daemon.metrics, lambda: True)
+    async with asyncio.timeout(10), health_server(routes, "127.0.0.1", 0) as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in held:
+            writer.write(b"GET /livez HT")
+        reader, refused = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        for reader, _ in held:
+            assert await reader.read() == b""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        for _, one in [*held, (None, refused), (None, writer)]:
+            one.close()

@@ -71,6 +71,33 @@ def test_each_secret_that_has_a_file_gets_a_line(tmp_path):
     ]
 
 
+def test_encrypted_secrets_get_lines_of_their_own(tmp_path):
+    """Systemd decrypts them for this service on this machine."""
+    folder = tmp_path / "credentials.encrypted"
+    folder.mkdir()
+    (folder / "broker__url").write_text("…")
+    text = unit_of_this_host(Path("/opt/utterd/bin/utterd"), tmp_path).render()
+    assert f"LoadCredentialEncrypted=broker__url:{folder}/broker__url" in text
+    assert "\nLoadCredential=" not in text
+
+
+@pytest.mark.parametrize("name", ["broker__url~", ".broker__url.swp", "a b", "x\nFoo=x", "broker"])
+def test_a_file_that_is_no_secret_is_refused(tmp_path, name):
+    """An editor's copy would end the service with status 78, and a newline would be a line."""
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    (folder / name).touch()
+    with pytest.raises(ConfigurationError, match="no setting"):
+        unit_of_this_host(Path("/opt/utterd/bin/utterd"), tmp_path)
+
+
+@pytest.mark.parametrize("path", ["etc/utterd", "/etc/my utterd", "/etc/100%", "/etc/a\nb"])
+def test_a_path_that_a_unit_would_read_otherwise_is_refused(path):
+    """Relative ones, blanks, specifiers and newlines."""
+    with pytest.raises(ConfigurationError, match="absolute path"):
+        unit_of_this_host(Path("/opt/utterd/bin/utterd"), Path(path))
+
+
 def test_before_there_are_secrets_the_usual_ones_are_expected(tmp_path):
     """The next steps name their files."""
     unit = unit_of_this_host(Path("/opt/utterd/bin/utterd"), tmp_path)
