@@ -58,8 +58,9 @@ audit: setup ## known vulnerabilities of the pinned packages
 
 sbom: setup ## dist/sbom.json: what an installation holds, in CycloneDX
 	$(VENV)/pip install --quiet cyclonedx-bom
-	@mkdir -p dist
-	$(VENV)/cyclonedx-py environment .venv --pyproject pyproject.toml --output-file dist/sbom.json
+	@rm -rf dist/installed && mkdir -p dist && $(VENV)/python -m venv dist/installed
+	dist/installed/bin/pip install --quiet --constraint constraints.txt .
+	$(VENV)/cyclonedx-py environment dist/installed --pyproject pyproject.toml --output-file dist/sbom.json
 
 clean: ## remove the environment, the sandbox's data, caches and builds
 	rm -rf .venv .sandbox .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

@@ -158,8 +158,8 @@ def open_tracing(settings: Settings) -> Iterator[Tracing]:
         )
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"tracing.enabled needs the Python package {error.name!r}: pip install"
-            " 'utterd[tracing]', or turn it off"
+            f"tracing.enabled needs the Python package {error.name!r}: install utterd with the"
+            " extra `tracing` (pip install '.[tracing]' in its sources), or turn it off"
         ) from error
     provider = exporting_provider()
     try:

@@ -74,11 +74,6 @@ class QueueNames(Section):
     def of_lane(self, lane: Lane) -> str:
         return self.interactive if lane is Lane.INTERACTIVE else self.batch
 
-    @property
-    def watched(self) -> tuple[str, ...]:
-        """The queues whose depth tells how the daemons fare."""
-        return self.interactive, self.batch, self.lapsed, self.dead
-
 
 class QueueLimits(Section):
     """Arguments of the job queues."""
@@ -127,6 +122,13 @@ class BrokerSettings(Section):
     """Names of the queues."""
     limits: QueueLimits = QueueLimits()
     """Limits of the queues; a change needs the queues to be deleted first."""
+
+    @property
+    def watched_queues(self) -> tuple[str, ...]:
+        """The queues whose depth tells how the daemons fare."""
+        queues = self.queues
+        delays = (f"{queues.retry_prefix}{delay_s}s" for delay_s in self.limits.retry_delays_s)
+        return queues.interactive, queues.batch, *delays, queues.lapsed, queues.dead
 
     @field_validator("url")
     @classmethod
@@ -260,7 +262,7 @@ class LifecycleSettings(Section):
 
 
 class TracingSettings(Section):
-    """Distributed traces; needs `utterd[tracing]`."""
+    """Distributed traces; needs the extra `tracing`: `pip install '.[tracing]'`."""
 
     enabled: bool = False
     """Whether spans are made and sent by OTLP over HTTP, where OpenTelemetry's own variables say,

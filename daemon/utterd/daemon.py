@@ -121,7 +121,7 @@ async def run_daemon(settings: Settings) -> None:
             hold_off=hold_off,
         )
         # Nothing is taken before the store has answered once.
-        environment.report(STORE_PART, f"{store.bucket} has not answered yet")
+        environment.report(STORE_PART, f"the bucket {store.bucket!r} has not been asked yet")
         changeable = _Changeable(settings, current, store, publisher, consumer)
         background = [
             tasks.create_task(publisher.run(), name="publisher"),
@@ -135,7 +135,7 @@ async def run_daemon(settings: Settings) -> None:
             ),
             tasks.create_task(
                 monitor.watch_queues(
-                    publisher.queue_depths, settings.broker.queues.watched, metrics
+                    publisher.queue_depths, settings.broker.watched_queues, metrics
                 ),
                 name="queue-watch",
             ),

@@ -17,7 +17,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 
 def documented_rights(who, prefix):
     """The three patterns of a row, for names that begin with a prefix."""
-    (row,) = (line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {who}"))
+    (row,) = (line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {who} |"))
     # A bar within a table's cell is written with a backslash.
     cells = re.split(r"(?<!\\)\|", row)[2:5]
     patterns = [cell.strip().strip("`").replace(r"\|", "|") for cell in cells]
@@ -49,7 +49,7 @@ async def user(sandbox, place):
 @pytest.mark.parametrize(
     ("who", "declares"),
     [
-        ("a daemon that declares the topology", "true"),
+        ("a daemon that declares the topology (default)", "true"),
         ("a daemon with `broker.declare_topology = false`", "false"),
     ],
 )
@@ -80,6 +80,26 @@ async def test_a_publisher_needs_no_more_than_one_right(bus, place, start_alone,
     await bus.completed(published.stdout.strip())
     watched = place.utterd("watch", "--count", "1", UTTERD_BROKER__URL=url)
     assert watched.returncode == ExitStatus.CONFIGURATION, watched
+
+
+async def test_a_publisher_may_wait_for_its_event(place, start_alone, user):
+    """With a queue of its own for the reply."""
+    start_alone()
+    url = await user("a publisher that waits for its event, as `publish --wait` does")
+    waited = place.utterd("publish", "With an answer.", "--wait", UTTERD_BROKER__URL=url)
+    assert waited.returncode == 0, waited.stderr
+
+
+@pytest.mark.usefixtures("bus")
+async def test_an_operator_sees_the_dead_and_calls_jobs_off(place, start_alone, user):
+    """Without being able to do a daemon's work."""
+    await start_alone().logged("consuming")
+    url = await user("an operator, for `dead`, `cancel`, `watch` and `topology check`")
+    listed = place.utterd("dead", "list", UTTERD_BROKER__URL=url)
+    assert (listed.returncode, listed.stderr) == (ExitStatus.FAILED, "no dead job fits\n")
+    for command in (("cancel", "job-1"), ("topology", "check")):
+        ran = place.utterd(*command, UTTERD_BROKER__URL=url)
+        assert ran.returncode == 0, (command, ran.stderr)
 
 
 async def test_a_subscriber_can_not_publish(place, user):

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+_WIDE = 10_000
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -29,8 +31,13 @@ def print_json(value: object, *, err: bool = False) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table for a person."""
     table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for number, column in enumerate(columns):
+        # The first one names the row: whoever copies it wants it whole.
+        table.add_column(column, overflow="fold", no_wrap=number == 0)
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    Console(soft_wrap=False).print(table, markup=False)
+    console = Console(soft_wrap=False)
+    if not console.is_terminal:
+        # In a pipe, a row is a line.
+        console.width = _WIDE
+    console.print(table, markup=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 from utterd.config import ENV_DELIMITER
 from utterd.errors import ConfigurationError
 from utterd.service.unit import SECRETS, Unit
-from utterd.settings_sources import setting_paths
+from utterd.settings_sources import CONFIG_VARIABLE, CREDENTIALS_VARIABLE, setting_paths
 
 UNIT_DIRECTORY = Path("/etc/systemd/system")
 
@@ -40,8 +40,8 @@ def unit_of_this_host(executable: Path, configuration: Path, *, is_template: boo
     if hidden is not None:
         raise ConfigurationError(
             f"{executable} lies in {hidden}, which the service can't see: install utterd where"
-            " every user can read it (python3 -m venv /opt/utterd && /opt/utterd/bin/pip install"
-            " utterd) and run /opt/utterd/bin/utterd service install"
+            " every user can read it (in its sources: python3 -m venv /opt/utterd &&"
+            " /opt/utterd/bin/pip install .) and run /opt/utterd/bin/utterd service install"
         )
     for path in (executable, configuration):
         if not _PLAIN_PATH.fullmatch(str(path)):
@@ -113,7 +113,8 @@ def next_steps(unit: Unit, path: Path) -> str:
         *(f"                 {secret}" for secret in (*unit.secrets, *unit.encrypted)),
         f"               or made by systemd-creds encrypt, in {unit.encrypted_folder};",
         "               after a new one, write the unit again",
-        "3. A look:     utterd doctor",
+        f"3. A look:     {CREDENTIALS_VARIABLE}={unit.secrets_folder} \\",
+        f"               {CONFIG_VARIABLE}={unit.config} {unit.executable} doctor",
         "4. Start:      systemctl daemon-reload",
         f"               systemctl enable --now {instance}",
         f"5. Watch:      systemctl status {instance}",
@@ -123,4 +124,4 @@ def next_steps(unit: Unit, path: Path) -> str:
         steps.insert(
             2, "Each instance needs a name, its own settings, and a health.port of its own."
         )
-    return "\n".join(steps)
+    return "\n".join(steps).replace("%i", "NAME")
