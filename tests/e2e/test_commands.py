@@ -176,3 +176,11 @@ def test_publish_gives_up_when_nobody_answers(fresh_place):
     ran = fresh_place.utterd("publish", "Is anybody there?", "--wait", "--timeout", "0.1")
     assert (ran.returncode, ran.stdout) == (75, "")
     assert "no terminal event" in ran.stderr
+
+
+def test_the_doctor_speaks_alone_when_the_broker_is_down(place):
+    """Its findings are all that it prints, with what to do, and status 1."""
+    ran = place.utterd("doctor", UTTERD_BROKER__URL="amqp://guest:guest@127.0.0.1:1/")
+    assert ran.returncode == 1
+    assert "RabbitMQ at 127.0.0.1:1 can't be used" in ran.stdout
+    assert ran.stderr == ""

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -71,6 +72,9 @@ async def connect(settings: BrokerSettings, name: str) -> AbstractConnection:
                 },
             )
     except BROKER_ERRORS as error:
+        # aio-pika's connection closes itself when it is forgotten, for which it needs the loop that
+        # now still runs; the traceback would keep it until later.
+        traceback.clear_frames(error.__traceback__)
         raise BrokerUnavailableError(
             f"RabbitMQ at {address(settings)} can't be used: {_cause(error)}. Check that it runs,"
             " and that broker.url names the right host, user, password and virtual host"
