@@ -13,8 +13,8 @@ from utterd.broker import declare
 from utterd.broker.amqp_delivery import AmqpDelivery
 from utterd.broker.connection import connect
 from utterd.broker.dead import Wanted, open_dead
+from utterd.broker.foreign_headers import publishers_headers
 from utterd.broker.message import History, Message
-from utterd.broker.obituary import publishers_headers
 from utterd.broker.publisher import Publisher
 from utterd.broker.submit import LaneFullError
 from utterd.broker.topology import DEAD_ROUTING_KEY, routing_key, topology

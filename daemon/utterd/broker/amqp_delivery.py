@@ -92,5 +92,6 @@ def _message(incoming: AbstractIncomingMessage) -> Message:
         priority=incoming.priority,
         expiration_s=expiration if isinstance(expiration, int | float) else None,
         timestamp=incoming.timestamp,
+        redelivered=bool(incoming.redelivered),
         headers=incoming.headers,
     )

@@ -15,13 +15,12 @@ from aio_pika import Message as AmqpMessage
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
 from aio_pika.exceptions import ChannelNotFoundEntity
 from aiormq.exceptions import ChannelAccessRefused
-from pamqp import encode
-from pamqp.common import FieldTable, FieldValue
 
 from utterd.broker.amqp_delivery import AmqpDelivery
 from utterd.broker.connection import BROKER_ERRORS, connect, losses_raised
+from utterd.broker.foreign_headers import publishers_headers, sendable
 from utterd.broker.message import Delivery
-from utterd.broker.obituary import Obituary, publishers_headers, read_obituary
+from utterd.broker.obituary import Obituary, read_obituary
 from utterd.broker.submit import submit
 from utterd.config import BrokerSettings, Lane
 from utterd.errors import BrokerUnavailableError, ConfigurationError
@@ -205,23 +204,10 @@ def _as_published(dead: DeadJob) -> AmqpMessage:
         app_id=incoming.app_id,
         # Its wait begins anew, and a cancellation of its first life is over.
         timestamp=datetime.now(UTC),
-        headers=_sendable(publishers_headers(incoming.headers)),
+        headers=sendable(publishers_headers(incoming.headers)),
     )
 
 
 def _short(job_id: str | None) -> str | None:
     """An id where AMQP can carry it; without it, an id made from a message would change."""
     return job_id if job_id and len(job_id.encode()) <= _MAX_SHORT_STRING_BYTES else None
-
-
-def _sendable(headers: FieldTable) -> FieldTable:
-    """Without those that AMQP can carry but our library can't write."""
-    return {name: value for name, value in headers.items() if _is_sendable(name, value)}
-
-
-def _is_sendable(name: str, value: FieldValue) -> bool:
-    try:
-        encode.field_table({name: value})
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from utterd.broker.deaths import deaths_of
 from utterd.broker.message import DELIVERY_COUNT_HEADER, Message
-from utterd.broker.obituary import deaths_of
 from utterd.broker.topology import routing_key
 from utterd.config import BrokerSettings, Lane
 
@@ -43,9 +43,9 @@ def read_lapse(message: Message, settings: BrokerSettings) -> Lapse:
     lanes = {settings.queues.of_lane(lane): lane for lane in Lane}
     death = next((death for death in deaths_of(message) if death.queue in lanes), None)
     lane = lanes[death.queue] if death else Lane.BATCH
-    # RabbitMQ 4 leaves the lane's count in the message until it is returned for the first time;
-    # of one that was delivered too often, that is beyond the limit.
-    returns = message.count_header(DELIVERY_COUNT_HEADER)
+    # Until its first return, the count is the lane's, or whatever its publisher wrote; from then
+    # on it is the broker's own.
+    returns = message.count_header(DELIVERY_COUNT_HEADER) if message.redelivered else 0
     return Lapse(
         message=replace(
             message,
@@ -55,5 +55,5 @@ def read_lapse(message: Message, settings: BrokerSettings) -> Lapse:
         lane=lane,
         reason=death.reason if death else "",
         at=death.at if death else None,
-        is_suspect=MAX_LOOKS_INSIDE <= returns <= settings.limits.delivery_limit,
+        is_suspect=returns >= MAX_LOOKS_INSIDE,
     )

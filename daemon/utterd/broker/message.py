@@ -16,6 +16,9 @@ EXPIRES_AT_HEADER = "x-utterd-expires-at"
 DELIVERY_COUNT_HEADER = "x-delivery-count"
 TRACE_HEADERS = ("traceparent", "tracestate")
 
+MAX_COUNT = 1000
+"""More attempts than any job has; what claims more was forged, and might fit into no field."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
@@ -25,6 +28,7 @@ class Message:
         body: undecoded bytes.
         expiration_s: the AMQP expiration.
         timestamp: when it was published, as the publisher says, to the second.
+        redelivered: whether the broker has handed it out before, as the broker itself says.
         headers: the AMQP header table.
     """
 
@@ -38,6 +42,7 @@ class Message:
     priority: int | None = None
     expiration_s: float | None = None
     timestamp: datetime | None = None
+    redelivered: bool = False
     headers: Mapping[str, HeaderValue] = field(default_factory=dict)
 
     def text_header(self, name: str) -> str | None:
@@ -51,8 +56,8 @@ class Message:
     def history(self) -> "History":
         """What earlier attempts left in headers of our own."""
         return History(
-            attempt=max(1, self.count_header(ATTEMPT_HEADER)),
-            worker_deaths=self.count_header(WORKER_DEATHS_HEADER),
+            attempt=max(1, bounded(self.count_header(ATTEMPT_HEADER))),
+            worker_deaths=bounded(self.count_header(WORKER_DEATHS_HEADER)),
         )
 
     def count_header(self, header: str) -> int:
@@ -85,6 +90,11 @@ class Message:
         if published.tzinfo is None:
             published = published.replace(tzinfo=UTC)
         return max(0.0, (now - published).total_seconds())
+
+
+def bounded(count: int) -> int:
+    """A count as it is read and written: from 0 to `MAX_COUNT`."""
+    return max(0, min(count, MAX_COUNT))
 
 
 def _instant(written: str) -> datetime | None:

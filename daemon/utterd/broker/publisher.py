@@ -1,9 +1,9 @@
 """Sends events, and buries dead jobs, on a connection of its own."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import cast
 
 import structlog
 from aio_pika import DeliveryMode
@@ -11,43 +11,53 @@ from aio_pika import Message as AmqpMessage
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.exceptions import DeliveryError
 from aiormq.exceptions import ChannelAccessRefused
-from pamqp import encode
-from pamqp.common import FieldTable
 
 from utterd.backoff import FullJitter
 from utterd.broker.connection import BROKER_ERRORS, keep_connecting, losses_raised
+from utterd.broker.copies import obituaries, postponed
 from utterd.broker.event import Event
-from utterd.broker.message import (
-    ATTEMPT_HEADER,
-    EXPIRES_AT_HEADER,
-    WORKER_DEATHS_HEADER,
-    History,
-    Message,
-)
-from utterd.broker.topology import DEAD_ROUTING_KEY, retry_tier, routing_key
+from utterd.broker.message import History, Message
+from utterd.broker.refusal import blames_the_message, explained
+from utterd.broker.topology import DEAD_ROUTING_KEY, is_own_queue, retry_tier
 from utterd.config import BrokerSettings, Lane
 from utterd.environment import Environment
-from utterd.errors import BrokerUnavailableError, JobError, WorkerDiedError
+from utterd.errors import BrokerUnavailableError, JobError
 from utterd.ops.metrics import Metrics
 from utterd_schemas.events import CONTENT_TYPE
 
 log = structlog.get_logger(__name__)
 
-REASON_HEADER_PREFIX = "x-utterd-"
-
-BROKERS_HISTORY_HEADERS = (
-    "x-death",
-    *(
-        f"x-{end}-death-{fact}"
-        for end in ("first", "last")
-        for fact in ("exchange", "queue", "reason")
-    ),
-)
-
 ENVIRONMENT_PART = "publishing"
 
-# A frame holds 128 KiB; a stranger's headers may nearly fill one, and ours are to fit as well.
-_MAX_FOREIGN_HEADER_BYTES = 64 * 1024
+_REFUSALS = (DeliveryError, ChannelAccessRefused)
+
+_UNLIMITED_FRAME_BYTES = 128 * 1024
+"""Taken for the limit of a broker that has none."""
+
+Copies = Callable[[int], Sequence[AmqpMessage]]
+"""A message for frames of at most so many bytes: as it should be, and then with less and less, for
+a broker that refuses the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a message goes.
+
+    Attributes:
+        exchange: that it is published to.
+        routing_key: under which.
+        queue: that it is to reach, in words.
+        use: of the exchange; see `explained`.
+        mandatory: whether it must reach a queue.
+        may_be_refused: whether it is given up when the broker refuses it.
+    """
+
+    exchange: str
+    routing_key: str
+    queue: str
+    use: str
+    mandatory: bool = False
+    may_be_refused: bool = False
 
 
 class Publisher:
@@ -73,6 +83,7 @@ class Publisher:
         self._environment = environment
         self._delays = delays or FullJitter(base_s=0.2, cap_s=settings.reconnect_cap_s)
         self._channel: AbstractChannel | None = None
+        self._max_frame_bytes = _UNLIMITED_FRAME_BYTES
         self._open = asyncio.Event()
         # Why, for everything that is being sent again and again.
         self._stuck: dict[object, str] = {}
@@ -87,6 +98,7 @@ class Publisher:
                 with losses_raised():
                     async with connection:
                         self._connection = connection
+                        self._max_frame_bytes = _max_frame_bytes(connection)
                         await self._use(connection)
             except BROKER_ERRORS as error:
                 log.warning("publisher_lost", reason=str(error) or type(error).__name__)
@@ -172,7 +184,8 @@ class Publisher:
         """Send an event; returns when the broker has confirmed it, however long that takes.
 
         The copy to `reply_to` is given up when the broker refuses it: a stranger chose that
-        queue, and the daemon can't wait for it to have room.
+        queue, and the daemon can't wait for it to have room. No copy goes to a queue of utterd's
+        own, where it would be taken for a job.
         """
         message = AmqpMessage(
             event.data,
@@ -185,148 +198,119 @@ class Publisher:
             timestamp=event.time,
             headers=dict(event.headers()),
         )
-        await self._confirmed(self.settings.exchanges.events, event.type.routing_key, message)
-        if event.reply_to and event.type.is_terminal:
-            await self._confirmed("", event.reply_to, message, may_be_refused=True)
+        events = _Target(
+            self.settings.exchanges.events,
+            event.type.routing_key,
+            f"a queue of {self.settings.exchanges.events!r}",
+            "events",
+        )
+        await self._confirmed(events, lambda _: (message,))
+        if not event.reply_to or not event.type.is_terminal:
+            return
+        if is_own_queue(event.reply_to, self.settings):
+            log.warning("reply_to_own_queue_refused", job_id=event.subject)
+            return
+        reply = _Target("", event.reply_to, "the queue in reply_to", "events", may_be_refused=True)
+        await self._confirmed(reply, lambda _: (message,))
 
     async def bury(self, message: Message, error: JobError) -> None:
         """Put a copy among the dead, with the reason in its headers."""
-        reason: FieldTable = {
-            REASON_HEADER_PREFIX + "error-code": str(error.code),
-            REASON_HEADER_PREFIX + "error-message": error.message,
-            REASON_HEADER_PREFIX + "attempt": message.history.attempt,
-            WORKER_DEATHS_HEADER: message.history.worker_deaths
-            + isinstance(error, WorkerDiedError),
-            REASON_HEADER_PREFIX + "routing-key": _first_routing_key(message),
-            REASON_HEADER_PREFIX + "died-at": datetime.now(UTC).isoformat(),
-        }
-        exchange = self.settings.exchanges.dead
-        await self._confirmed(exchange, DEAD_ROUTING_KEY, _copy(message, reason), mandatory=True)
+        died_at = datetime.now(UTC)
+        target = _Target(
+            self.settings.exchanges.dead,
+            DEAD_ROUTING_KEY,
+            f"the queue {self.settings.queues.dead}",
+            "dead",
+            mandatory=True,
+        )
+        await self._confirmed(
+            target, lambda frame_bytes: obituaries(message, error, frame_bytes, died_at=died_at)
+        )
 
     async def postpone(
         self, message: Message, lane: Lane, history: History, *, delay_s: int
     ) -> None:
         """Put a copy into the queue of a delay, from which the broker sends it back to its lane."""
-        headers: FieldTable = {
-            ATTEMPT_HEADER: history.attempt,
-            WORKER_DEATHS_HEADER: history.worker_deaths,
-            # At the end of the delay, the broker routes by this key as well.
-            "CC": [routing_key(lane)],
-        }
-        if message.expires_at is not None:
-            headers[EXPIRES_AT_HEADER] = message.expires_at.isoformat()
-        copy = _copy(message, headers)
-        for header in BROKERS_HISTORY_HEADERS:
-            # The broker drops a message that it would expire into a queue where, as these tell,
-            # it was before: a job that was dead and is sent back would end there.
-            copy.headers.pop(header, None)
-        exchange = self.settings.exchanges.retry
-        await self._confirmed(exchange, retry_tier(delay_s), copy, mandatory=True)
+        tier = retry_tier(delay_s)
+        target = _Target(
+            self.settings.exchanges.retry,
+            tier,
+            f"the queue {self.settings.queues.retry_prefix}{tier}",
+            "retry",
+            mandatory=True,
+        )
+        await self._confirmed(
+            target, lambda frame_bytes: postponed(message, lane, history, frame_bytes)
+        )
 
-    async def _confirmed(
-        self,
-        exchange: str,
-        routing_key: str,
-        message: AmqpMessage,
-        *,
-        mandatory: bool = False,
-        may_be_refused: bool = False,
-    ) -> None:
-        failures, sending = 0, object()
+    async def _confirmed(self, target: _Target, copies: Copies) -> None:
+        failures, thinned, sending = 0, 0, object()
         try:
-            while fault := await self._fault_of_publish(
-                exchange, routing_key, message, mandatory=mandatory
-            ):
-                if may_be_refused and isinstance(fault, DeliveryError | ChannelAccessRefused):
-                    log.warning("publish_refused", exchange=exchange, reason=type(fault).__name__)
+            while True:
+                await self._open.wait()
+                choice = copies(self._max_frame_bytes)
+                message = choice[min(thinned, len(choice) - 1)]
+                fault = await self._fault_of_publish(target, message)
+                if fault is None:
+                    break
+                if target.may_be_refused and isinstance(fault, _REFUSALS):
+                    log.warning("publish_refused", reason=type(fault).__name__)
                     return
+                if blames_the_message(fault) and thinned < len(choice) - 1:
+                    # Nothing around the daemon is broken, and the next one has less to refuse.
+                    thinned += 1
+                    log.warning("copy_thinned", exchange=target.exchange, reason=str(fault)[:200])
+                    continue
                 failures += 1
-                self._metrics.publish_failed(exchange)
-                reason = str(fault) or type(fault).__name__
-                log.warning(
-                    "publish_failed",
-                    exchange=exchange,
-                    routing_key=routing_key,
-                    failures=failures,
-                    reason=reason,
-                )
-                self._stuck[sending] = f"nothing can be published to {exchange!r}: {reason:.200}"
-                self._environment.report(ENVIRONMENT_PART, self._stuck[sending])
+                self._report_failure(target, fault, failures, sending)
                 await self._delays.wait(failures)
         finally:
             self._stuck.pop(sending, None)
         if not self._stuck:
             self._environment.clear(ENVIRONMENT_PART)
 
-    async def _fault_of_publish(
-        self, exchange: str, routing_key: str, message: AmqpMessage, *, mandatory: bool
-    ) -> Exception | None:
-        await self._open.wait()
+    def _report_failure(
+        self, target: _Target, fault: Exception, failures: int, sending: object
+    ) -> None:
+        self._metrics.publish_failed(target.exchange)
+        reason = explained(fault, target.exchange, target.queue, target.use)
+        log.warning(
+            "publish_failed",
+            exchange=target.exchange,
+            routing_key=target.routing_key,
+            failures=failures,
+            reason=reason,
+        )
+        self._stuck[sending] = f"nothing can be published to {target.exchange!r}: {reason}"
+        self._environment.report(ENVIRONMENT_PART, self._stuck[sending])
+
+    async def _fault_of_publish(self, target: _Target, message: AmqpMessage) -> Exception | None:
         try:
             with losses_raised():
-                await self._publish_once(exchange, routing_key, message, mandatory=mandatory)
+                await self._publish_once(target, message)
         except BROKER_ERRORS as error:
             return error
         return None
 
-    async def _publish_once(
-        self, exchange: str, routing_key: str, message: AmqpMessage, *, mandatory: bool
-    ) -> None:
+    async def _publish_once(self, to: _Target, message: AmqpMessage) -> None:
         channel = self._channel
         if channel is None:
             raise ConnectionError("the channel was lost")
-        target = (
-            await channel.get_exchange(exchange, ensure=False)
-            if exchange
+        exchange = (
+            await channel.get_exchange(to.exchange, ensure=False)
+            if to.exchange
             else channel.default_exchange
         )
-        await target.publish(
+        await exchange.publish(
             message,
-            routing_key,
-            mandatory=mandatory,
+            to.routing_key,
+            mandatory=to.mandatory,
             timeout=self.settings.publish_timeout_s,
         )
 
 
-def _first_routing_key(message: Message) -> str:
-    """The key that the publisher used; after a delay, the message's own is the delay's name."""
-    match message.headers.get("CC"):
-        case [str(key)] if ATTEMPT_HEADER in message.headers:
-            return key
-        case _:
-            return message.routing_key
-
-
-def _copy(message: Message, headers: FieldTable) -> AmqpMessage:
-    """A message as it came, with headers of ours."""
-    return AmqpMessage(
-        message.body,
-        content_type=message.content_type,
-        content_encoding=message.content_encoding,
-        delivery_mode=DeliveryMode.PERSISTENT,
-        message_id=message.message_id,
-        correlation_id=message.correlation_id,
-        reply_to=message.reply_to,
-        timestamp=message.timestamp,
-        headers=_foreign_headers(message) | headers,
-    )
-
-
-def _foreign_headers(message: Message) -> FieldTable:
-    """The publisher's own headers, as far as they can be sent on.
-
-    Left out are those that would make the table too large for a frame, and those that AMQP
-    can carry but our library can't write, such as text that is not UTF-8.
-    """
-    kept: FieldTable = {}
-    room_bytes = _MAX_FOREIGN_HEADER_BYTES
-    for name, value in message.headers.items():
-        header = cast("FieldTable", {name: value})
-        try:
-            size_bytes = len(encode.field_table(header))
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if size_bytes <= room_bytes:
-            room_bytes -= size_bytes
-            kept |= header
-    return kept
+def _max_frame_bytes(connection: AbstractConnection) -> int:
+    """The largest frame that the broker takes, as it was settled when we connected."""
+    transport = connection.transport
+    negotiated = transport.connection.connection_tune.frame_max if transport else 0
+    return negotiated or _UNLIMITED_FRAME_BYTES

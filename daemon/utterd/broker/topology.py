@@ -1,5 +1,6 @@
 """The exchanges, queues and bindings that utterd lives on, as plain data."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -126,6 +127,16 @@ def topology(settings: BrokerSettings) -> Topology:
             Binding(exchanges.unrouted, queues.dead, ""),
         ),
     )
+
+
+def is_own_queue(name: str, settings: BrokerSettings) -> bool:
+    """Whether a queue is one of utterd's, so that a message in it means something to utterd.
+
+    A delay of earlier settings counts as well: its queue may stand still.
+    """
+    queues = settings.queues
+    own = {queues.dead, queues.lapsed, *map(queues.of_lane, Lane)}
+    return name in own or bool(re.fullmatch(rf"{re.escape(queues.retry_prefix)}[0-9]+s", name))
 
 
 def _quorum_queue(name: str, arguments: Mapping[str, Argument] | None = None) -> Queue:

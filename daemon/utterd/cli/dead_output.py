@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from utterd.broker.dead import DeadJob
-from utterd.broker.obituary import Death, visible
+from utterd.broker.deaths import Death, visible
 
 _UNKNOWN = "unknown"
 

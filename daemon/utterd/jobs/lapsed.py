@@ -133,14 +133,18 @@ class LapsedRunner:
             return self._ending_by_reason(lapse, stranger, None)
         try:
             order = decode(lapse, max_bytes=self.max_message_bytes, now=self.now())
-            return await self._ending_of(order, lapse)
         except UndecodableError as refusal:
             return _Failure(refusal.sender, refusal.error)
+        except Exception as bug:
+            log.exception("lapsed_job_met_a_bug", error=type(bug).__name__)
+            return self._ending_by_reason(lapse, stranger, None)
+        try:
+            return await self._ending_of(order, lapse)
         except EnvironmentFaultError:
             raise
         except Exception as bug:
             log.exception("lapsed_job_met_a_bug", error=type(bug).__name__)
-            return self._ending_by_reason(lapse, stranger, None)
+            return self._ending_by_reason(lapse, order.sender, order.expires_at)
 
     async def _ending_of(self, order: Order, lapse: Lapse) -> _Ending:
         try:

@@ -116,12 +116,22 @@ class NodeControl:
         finally:
             await self._set_variables(before)
 
+    @asynccontextmanager
+    async def frames_of(self, max_bytes: int) -> AsyncIterator[None]:
+        """Connections that open in this block have frames of at most so many bytes."""
+        before = await self._variable("frame_max")
+        await self._set_variables({"frame_max": max_bytes})
+        try:
+            yield
+        finally:
+            await self._set_variables({"frame_max": before})
+
     async def _variable(self, name: str) -> int:
         value = await self.run("eval", f"{{ok, V}} = application:get_env(rabbit, {name}), V.")
         return int(value)
 
     async def _set_variables(self, values: Mapping[str, int]) -> None:
-        calls = [f"application:set_env(rabbit, {name}, {ms})" for name, ms in values.items()]
+        calls = [f"application:set_env(rabbit, {name}, {value})" for name, value in values.items()]
         await self.run("eval", ", ".join(calls) + ".")
 
 

@@ -120,4 +120,5 @@ async def test_a_copy_among_the_dead_keeps_the_brokers_history(
             dead = await wire.next(settings.queues.dead)
     assert dead.headers["x-utterd-error-code"] == "delivery_limit"
     assert dead.headers["x-utterd-routing-key"] == "synthesize.batch"
-    assert dead.headers["x-death"][0]["queue"] == settings.queues.batch
+    assert "x-death" not in dead.headers
+    assert dead.headers["x-utterd-history"][0]["queue"] == settings.queues.batch

@@ -8,6 +8,7 @@ from utterd.broker.message import (
     ATTEMPT_HEADER,
     EXPIRES_AT_HEADER,
     FIRST_ATTEMPT,
+    MAX_COUNT,
     WORKER_DEATHS_HEADER,
     Message,
 )
@@ -17,7 +18,19 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 @pytest.mark.parametrize(
     ("value", "attempt"),
-    [(2, 2), (64, 64), (1, 1), (0, 1), (-5, 1), (True, 1), ("3", 1), (3.0, 1), (None, 1), ([2], 1)],
+    [
+        (2, 2),
+        (64, 64),
+        (2**63 - 1, MAX_COUNT),
+        (1, 1),
+        (0, 1),
+        (-5, 1),
+        (True, 1),
+        ("3", 1),
+        (3.0, 1),
+        (None, 1),
+        ([2], 1),
+    ],
 )
 def test_only_a_number_counts_as_an_attempt(value, attempt):
     """The header is a stranger's until proven ours."""
@@ -30,7 +43,8 @@ def test_the_first_delivery_is_attempt_one():
 
 
 @pytest.mark.parametrize(
-    ("value", "deaths"), [(1, 1), (0, 0), (-1, 0), (True, 0), ("1", 0), (None, 0)]
+    ("value", "deaths"),
+    [(1, 1), (2**63, MAX_COUNT), (0, 0), (-1, 0), (True, 0), ("1", 0)],
 )
 def test_only_a_number_counts_as_dead_workers(value, deaths):
     """Nobody can condemn a job by a strange header, and nobody can make it immortal."""

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from utterd.broker.deaths import Death, visible
 from utterd.broker.message import Message
-from utterd.broker.obituary import Death, publishers_headers, read_obituary, visible
+from utterd.broker.obituary import read_obituary
 from utterd.config import BrokerSettings, Lane
 
 SETTINGS = BrokerSettings()
@@ -87,15 +88,6 @@ def test_without_any_note_the_job_fitted_no_lane():
 def test_the_lane_is_found_wherever_it_is_noted(headers, lane):
     """In the daemon's header, in `CC` after a delay, or in the broker's note."""
     assert read(headers).lane is lane
-
-
-def test_only_the_publishers_headers_are_left():
-    """What the broker or utterd wrote, and what would send copies elsewhere, is dropped."""
-    own = {"traceparent": "00-1-2-01", "x-mine": 1, "cloudEvents_specversion": "1.0"}
-    added = dict.fromkeys(
-        ("x-death", "x-first-death-queue", "x-last-death-reason", "x-delivery-count", "CC", "BCC")
-    )
-    assert publishers_headers(own | added | BURIED | {"x-utterd-expires-at": "now"}) == own
 
 
 def test_nothing_that_is_shown_moves_the_cursor():

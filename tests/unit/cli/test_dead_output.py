@@ -10,7 +10,8 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from utterd.broker.dead import DeadJob
-from utterd.broker.obituary import Death, Obituary
+from utterd.broker.deaths import Death
+from utterd.broker.obituary import Obituary
 from utterd.cli.dead_output import described, listed, summary
 from utterd.config import Lane
 

@@ -162,16 +162,26 @@ async def test_a_suspect_body_is_left_alone(open_line, reason, outcome):
     """Its properties tell the id, and the line ends without a look inside."""
     async with open_line() as line:
         headers = lapsed(reason, **{"x-delivery-count": 5})
-        await end(line, b"deadly", headers, message_id="j-1", parts={"planner": None})
+        parts = {"planner": None}
+        await end(line, b"deadly", headers, message_id="j-1", redelivered=True, parts=parts)
         assert line.outcomes == [outcome]
         assert told(line)[0]["job_id"] == "j-1"
+
+
+async def test_a_forged_count_of_deliveries_changes_no_id(open_line):
+    """A job that nobody returned is told of by its own id, not by that of its message."""
+    async with open_line() as line:
+        headers = lapsed("expired", **{"x-delivery-count": 10})
+        await end(line, BODY, headers, message_id="another")
+        assert [data["job_id"] for data in told(line)] == ["j-1"]
 
 
 async def test_a_bug_in_the_look_inside_costs_no_event(open_line):
     """What is known without it is told."""
     async with open_line() as line:
-        await end(line, BODY, lapsed("expired"), message_id="j-1", parts={"planner": None})
+        await end(line, BODY, lapsed("expired"), message_id="another", parts={"planner": None})
         assert line.outcomes == ["expired"]
+        assert told(line)[0]["job_id"] == "j-1"
 
 
 class BrokenStore(InMemoryObjectStore):
