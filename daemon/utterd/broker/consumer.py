@@ -1,8 +1,8 @@
 """Takes jobs from the lanes and hands each to a task of the daemon's own."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -17,7 +17,7 @@ from utterd.backoff import FullJitter
 from utterd.broker import declare
 from utterd.broker.amqp_delivery import AmqpDelivery
 from utterd.broker.connection import BROKER_ERRORS, keep_connecting, losses_raised
-from utterd.broker.control import listen
+from utterd.broker.control import keep_bound, listen
 from utterd.broker.hold_off import HoldOff
 from utterd.broker.message import Delivery
 from utterd.broker.topology import topology
@@ -32,6 +32,8 @@ from utterd.ops.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 QUIET_TIMEOUT_S = 5.0
+
+ORDER_CHECKS = FullJitter(base_s=10.0, cap_s=10.0)
 
 ENVIRONMENT_PART = "topology"
 """The name in the environment of what the daemon found when it came, and misses now."""
@@ -53,6 +55,7 @@ class Consumer:
         drain_timeout_s: how long jobs in hand may take to finish after a stop.
         delays: waits between attempts to connect.
         hold_off: the wait before jobs are taken again that were only taken to go back.
+        order_checks: waits between two looks whether orders can still be heard.
         consuming: set while every queue has a consumer that the broker has confirmed.
         metrics: counts the losses.
     """
@@ -72,6 +75,7 @@ class Consumer:
         metrics: Metrics | None = None,
         delays: FullJitter | None = None,
         hold_off: HoldOff | None = None,
+        order_checks: FullJitter = ORDER_CHECKS,
     ) -> None:
         self.settings = settings
         self._intakes = (
@@ -90,6 +94,7 @@ class Consumer:
         self._metrics = metrics or Metrics()
         self._in_hand: set[asyncio.Task[None]] = set()
         self._hold_off = hold_off or HoldOff()
+        self._order_checks = order_checks
         self._delays = delays or FullJitter(base_s=0.2, cap_s=settings.reconnect_cap_s)
         self.consuming = consuming or asyncio.Event()
         self._quiet = asyncio.Event()
@@ -128,11 +133,11 @@ class Consumer:
                         one: await self._open_channel(connection, one.prefetch)
                         for one in self._intakes
                     }
-                    await self._hear(await self._open_channel(connection))
-                    nacks_count = counts_nacks(version_of(connection))
-                    await self._consume(channels, stop, nacks_count=nacks_count)
-                    if stop.is_set():
-                        await self._drain()
+                    async with self._hearing(await self._open_channel(connection)) as orders:
+                        nacks_count = counts_nacks(version_of(connection))
+                        await self._consume(channels, orders, stop, nacks_count=nacks_count)
+                        if stop.is_set():
+                            await self._drain()
         except BROKER_ERRORS as error:
             log.warning("consumer_lost", reason=str(error) or type(error).__name__)
             self._metrics.consumer_lost("connection")
@@ -152,24 +157,46 @@ class Consumer:
         channel = await connection.channel()
         # Per consumer: a quorum queue's broker closes the connection at a global prefetch.
         await channel.set_qos(prefetch_count=prefetch, global_=False)
-        cancelled = asyncio.Event()
+        cancelled, lost = asyncio.Event(), asyncio.Event()
+
+        def cancel(_frame: object) -> None:
+            cancelled.set()
+            lost.set()
+
         underlay = await channel.get_underlay_channel()
         # A deleted queue, or a broker that moves its leader, cancels consumers silently.
-        underlay.on_consumer_cancel_callbacks.add(lambda _frame: cancelled.set())
-        return _Channel(channel, cancelled)
+        underlay.on_consumer_cancel_callbacks.add(cancel)
+        channel.close_callbacks.add(lambda *_: lost.set())
+        return _Channel(channel, cancelled, lost)
 
-    async def _hear(self, orders: "_Channel") -> None:
+    @asynccontextmanager
+    async def _hearing(self, orders: "_Channel") -> AsyncIterator[tuple["_Channel", ...]]:
+        """Obey orders in this block; gives the channel to watch, where orders can be heard."""
         try:
-            await listen(orders.channel, self.settings, self._interruptions.cancel)
+            queue = await listen(orders.channel, self.settings, self._interruptions.cancel)
         except ChannelAccessRefused as error:
             # Jobs can be done all the same.
             log.warning("orders_not_heard", reason=str(error))
+            yield ()
+            return
+        bound = keep_bound(queue, self.settings, self._order_checks)
+        binding = self._tasks.create_task(bound, name="orders-bound")
+        try:
+            yield (orders,)
+        finally:
+            binding.cancel()
 
     async def _consume(
-        self, channels: "_Channels", stop: asyncio.Event, *, nacks_count: bool
+        self,
+        channels: Mapping["_Intake", "_Channel"],
+        orders: tuple["_Channel", ...],
+        stop: asyncio.Event,
+        *,
+        nacks_count: bool,
     ) -> None:
         """Take deliveries, with pauses while the environment is troubled, until one is lost."""
-        while await self._until_steady(channels, stop):
+        watched = (*channels.values(), *orders)
+        while await self._until_steady(watched, stop):
             self._quiet.clear()
             lost = True
             try:
@@ -179,30 +206,29 @@ class Consumer:
                         for intake, one in channels.items()
                     }
                     self._subscriptions += 1
-                    cancelled = [one.cancelled for one in channels.values()]
-                    lost = await self._read_all(readers, cancelled, stop)
+                    lost = await self._read_all(readers, watched, stop)
             finally:
                 self._quiet.set()
                 self._hold_off.ended(returns_count=lost or nacks_count)
             if lost:
-                by_broker = any(one.is_set() for one in cancelled)
+                by_broker = any(one.cancelled.is_set() for one in watched)
                 self._metrics.consumer_lost("cancelled" if by_broker else "channel")
                 return
             self._interruptions.hand_back()
 
-    async def _until_steady(self, channels: "_Channels", stop: asyncio.Event) -> bool:
+    async def _until_steady(self, watched: Sequence["_Channel"], stop: asyncio.Event) -> bool:
         """Wait until all is well, and has been for as long as there is reason to doubt it.
 
         False at a stop, or when a channel is lost first.
         """
         delay_s = self._hold_off.delay_s()
-        while await self._first_of(channels, stop, self._environment.sound):
+        while await self._first_of(watched, stop, self._environment.sound):
             if not delay_s:
                 return True
             log.info("holding_off", delay_s=round(delay_s, 1), fruitless=self._hold_off.fruitless)
             holding = asyncio.ensure_future(self._hold_off.sleep(delay_s))
             try:
-                if not await self._first_of(channels, stop, self._environment.troubled, holding):
+                if not await self._first_of(watched, stop, self._environment.troubled, holding):
                     return False
                 if holding.done():
                     return True
@@ -212,17 +238,12 @@ class Consumer:
 
     async def _first_of(
         self,
-        channels: "_Channels",
+        watched: Sequence["_Channel"],
         stop: asyncio.Event,
         *awaited: asyncio.Event | asyncio.Future[None],
     ) -> bool:
         """Wait for any of these; False at a stop, or when a channel is lost first."""
-        closed = [asyncio.ensure_future(one.channel.closed()) for one in channels.values()]
-        try:
-            first = await first_of(stop, *closed, *awaited)
-        finally:
-            for future in closed:
-                future.cancel()
+        first = await first_of(stop, *(one.lost for one in watched), *awaited)
         return first <= set(awaited)
 
     async def _subscribe(
@@ -234,7 +255,7 @@ class Consumer:
     async def _read_all(
         self,
         iterators: Mapping["_Intake", AbstractQueueIterator],
-        cancelled: list[asyncio.Event],
+        watched: Sequence["_Channel"],
         stop: asyncio.Event,
     ) -> bool:
         """Take deliveries until told to stop or to pause; True when one is lost instead."""
@@ -246,7 +267,8 @@ class Consumer:
                 for intake, iterator in iterators.items()
             ]
             try:
-                first = await first_of(stop, self._environment.troubled, *cancelled, *readers)
+                losses = (one.lost for one in watched)
+                first = await first_of(stop, self._environment.troubled, *losses, *readers)
             finally:
                 self.consuming.clear()
                 for reader in readers:
@@ -297,10 +319,14 @@ class _Intake:
 
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """A channel for one consumer, and whether the broker cancelled that."""
+    """A channel for one consumer.
+
+    Attributes:
+        channel: open.
+        cancelled: set when the broker has cancelled the consumer.
+        lost: set then, and when the channel is closed.
+    """
 
     channel: AbstractChannel
     cancelled: asyncio.Event
-
-
-_Channels = Mapping[_Intake, _Channel]
+    lost: asyncio.Event

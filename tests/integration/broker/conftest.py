@@ -348,6 +348,7 @@ class RunningConsumer:
             drain_timeout_s=kw.get("drain_timeout_s", 10.0),
             delays=kw.get("delays", SHORT_DELAYS),
             hold_off=kw.get("hold_off"),
+            order_checks=kw.get("order_checks", SHORT_DELAYS),
         )
         self.running = tasks.create_task(self.consumer.run(self.stop), name="consumer")
 

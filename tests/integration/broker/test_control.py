@@ -102,3 +102,54 @@ async def test_who_may_not_hear_orders_works_all_the_same(
     async with consuming(checking, ack) as running:
         await wire.publish(b"1")
         assert (await running.deliveries.get()).message.body == b"1"
+
+
+@pytest.mark.parametrize("declares", [True, False])
+async def test_no_daemon_stays_deaf_when_the_exchange_was_made_again(
+    settings, wire, consuming, until_cancelled, declares
+):
+    """Whoever brings it back, every daemon hears orders again, also the one that saw nothing."""
+    settings = settings.model_copy(update={"declare_topology": declares})
+    async with consuming(settings, ack) as one, consuming(settings, ack) as other:
+        await wire.channel.exchange_delete(settings.exchanges.control)
+        await wire.declare()
+        async with asyncio.TaskGroup() as cancelling:
+            for running in (one, other):
+                cancelling.create_task(until_cancelled(running, "mine"))
+            # Orders are not kept, so it is given until the bindings are back.
+            while not all(r.interruptions.is_cancelled("mine", None) for r in (one, other)):
+                await wire.declare()
+                await give_order(wire, cancel_order("mine"))
+
+
+async def test_a_daemon_that_cannot_hear_orders_is_not_ready(settings, wire, consuming):
+    """Without the exchange it takes no jobs and says what it misses, until that is back."""
+    checking = settings.model_copy(update={"declare_topology": False})
+    async with consuming(checking, ack) as running:
+        await wire.channel.exchange_delete(settings.exchanges.control)
+        await running.environment.troubled.wait()
+        assert settings.exchanges.control in running.environment.faults["topology"]
+        assert not running.consumer.consuming.is_set()
+        await wire.declare()
+        await running.consumer.consuming.wait()
+        assert running.environment.sound.is_set()
+
+
+async def test_a_lost_channel_for_orders_is_replaced(
+    settings, wire, consuming, management, node_control, until, until_cancelled
+):
+    """The broker takes the queue of the orders away, and a new one takes its place."""
+    async with consuming(settings, ack) as running:
+        path = ("exchanges", "/", settings.exchanges.control, "bindings", "source")
+        (binding,) = await management.request("GET", *path)
+        # It is exclusive, so no other connection could.
+        name = f'rabbit_misc:r(<<"/">>, queue, <<"{binding["destination"]}">>)'
+        await node_control.run(
+            "eval",
+            f"{{ok, Q}} = rabbit_amqqueue:lookup({name}),"
+            ' rabbit_amqqueue:delete(Q, false, false, <<"test">>).',
+        )
+        await until(lambda: not running.consumer.consuming.is_set())
+        await running.consumer.consuming.wait()
+        await give_order(wire, cancel_order("mine"))
+        await until_cancelled(running, "mine")
