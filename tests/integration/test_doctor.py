@@ -6,6 +6,7 @@ import aio_pika
 import pytest
 from pydantic import SecretStr
 
+from support.management import Management
 from utterd.broker.connection import connect
 from utterd.broker.topology import DEAD_ROUTING_KEY, LAPSED_ROUTING_KEY
 from utterd.config import EngineSettings, Lane, Settings, StoreSettings
@@ -124,6 +125,29 @@ async def test_jobs_that_nobody_takes_are_a_warning(settings, channel):
     job = await queue.get()
     assert not job.redelivered
     await job.ack()
+
+
+async def test_a_missing_queue_of_the_dead_is_a_fault(settings, channel):
+    """The daemons would pause at the first job that fails, and the doctor says what to do."""
+    await channel.queue_delete(settings.queues.dead)
+    findings = {finding.check: finding async for finding in examine_broker(settings)}
+    assert findings["dead jobs"].verdict is Verdict.FAULT
+    assert settings.queues.dead in findings["dead jobs"].message
+    assert "`utterd topology apply`" in findings["dead jobs"].message
+
+
+async def test_the_probe_of_dead_lettering_leaves_nothing(settings, sandbox):
+    """Its queue is gone, and no daemon has seen its message."""
+    assert (await verdicts(examine_broker(settings)))["dead-lettering"] is Verdict.OK
+    queues = await Management(sandbox.management_url).request("GET", "queues", "/")
+    prefix = f"{settings.queues.retry_prefix}doctor-"
+    assert not [one["name"] for one in queues if one["name"].startswith(prefix)]
+
+
+async def test_who_may_not_declare_tries_no_dead_lettering(settings):
+    """It takes a queue."""
+    passive = settings.model_copy(update={"declare_topology": False})
+    assert "dead-lettering" not in await verdicts(examine_broker(passive))
 
 
 async def test_a_broker_that_is_not_there_is_one_fault(settings):

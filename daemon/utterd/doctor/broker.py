@@ -10,6 +10,7 @@ from utterd.broker.version import version_of
 from utterd.config import BrokerSettings, Lane
 from utterd.doctor.broker_rights import examine_rights
 from utterd.doctor.broker_version import version_finding
+from utterd.doctor.dead_lettering import examine_dead_lettering
 from utterd.doctor.finding import Finding, Findings, fault, ok, warning
 from utterd.errors import BrokerUnavailableError, ConfigurationError
 
@@ -27,7 +28,7 @@ async def examine_broker(settings: BrokerSettings) -> Findings:
         version = version_of(connection)
         yield ok("connection", f"RabbitMQ {version} at {address(settings)}")
         yield version_finding(version, settings.limits)
-        if settings.declare_topology and await _depth(connection, settings.queues.dead) is None:
+        if settings.declare_topology and await _is_bare(connection, settings):
             yield warning(
                 "topology",
                 "nothing is declared yet, so rights can't be tried: `utterd topology apply`"
@@ -41,6 +42,15 @@ async def examine_broker(settings: BrokerSettings) -> Findings:
             yield await _lane(connection, settings, lane)
         yield await _lapsed(connection, settings)
         yield await _dead(connection, settings)
+    if settings.declare_topology:
+        # Whoever may not declare can't try it.
+        yield await examine_dead_lettering(settings)
+
+
+async def _is_bare(connection: AbstractConnection, settings: BrokerSettings) -> bool:
+    """Whether none of the queues is there that would tell that a daemon was."""
+    depths = [await _depth(connection, name) for name in settings.queues.watched]
+    return not any(depths)
 
 
 async def _topology(connection: AbstractConnection, settings: BrokerSettings) -> Finding:
@@ -79,7 +89,14 @@ async def _lapsed(connection: AbstractConnection, settings: BrokerSettings) -> F
 
 
 async def _dead(connection: AbstractConnection, settings: BrokerSettings) -> Finding:
-    waiting, _ = await _depth(connection, settings.queues.dead) or (0, 0)
+    found = await _depth(connection, settings.queues.dead)
+    if found is None:
+        return fault(
+            "dead jobs",
+            f"the queue {settings.queues.dead} is missing, and daemons pause at the first job that"
+            " fails: `utterd topology apply` declares it",
+        )
+    waiting, _ = found
     if waiting:
         return warning("dead jobs", f"there are {waiting}: look at them with `utterd dead list`")
     return ok("dead jobs", "there are none")

@@ -1,6 +1,9 @@
 import asyncio
+import re
 
+import aio_pika
 import pytest
+from aio_pika.exceptions import DeliveryError
 
 from utterd.backoff import FullJitter
 from utterd.broker import declare
@@ -158,6 +161,60 @@ async def test_a_job_is_buried_only_where_the_dead_lie(settings, wire, publishin
         async with await connect(settings, "repair") as connection:
             await declare.apply(connection, topology(settings))
     assert (await wire.next(settings.queues.dead)).body == b"1"
+
+
+@pytest.fixture
+async def full_dead(settings, wire, management):
+    """A policy lets one job lie among the dead, and there is one."""
+    name = f"full-{settings.queues.dead}"
+    policy = {
+        "pattern": f"^{re.escape(settings.queues.dead)}$",
+        "definition": {"max-length": 1, "overflow": "reject-publish"},
+        "apply-to": "queues",
+    }
+    await management.request("PUT", "policies", "/", name, body=policy)
+    while True:
+        # The policy comes into force some time later, and a queue may be one over its limit.
+        try:
+            await wire.channel.default_exchange.publish(
+                aio_pika.Message(b"0"), settings.queues.dead
+            )
+        except DeliveryError:
+            break
+    yield
+    await management.request("DELETE", "policies", "/", name)
+
+
+@pytest.mark.usefixtures("full_dead")
+async def test_a_full_queue_of_the_dead_is_named_with_what_to_do(settings, wire, publishing):
+    """The daemon pauses, and its reason is a sentence for whoever has to make room."""
+    environment = Environment()
+    async with publishing(settings, environment=environment) as publisher, asyncio.TaskGroup() as t:
+        burying = publisher.bury(Message(body=b"1"), UnknownVoiceError("choose another voice"))
+        t.create_task(burying)
+        await environment.troubled.wait()
+        reason = environment.faults[ENVIRONMENT_PART]
+        assert f"the queue {settings.queues.dead} takes no more" in reason
+        assert "`utterd dead list`" in reason
+        queue = await wire.channel.get_queue(settings.queues.dead)
+        await queue.purge()
+    assert environment.sound.is_set()
+    assert (await wire.next(settings.queues.dead)).body == b"1"
+
+
+async def test_a_missing_queue_of_the_dead_is_named_with_what_to_do(settings, wire, publishing):
+    """The pause tells which queue it is, and how it comes back."""
+    environment = Environment()
+    async with publishing(settings, environment=environment) as publisher, asyncio.TaskGroup() as t:
+        await wire.channel.queue_delete(settings.queues.dead)
+        burying = publisher.bury(Message(body=b"1"), UnknownVoiceError("choose another voice"))
+        t.create_task(burying)
+        await environment.troubled.wait()
+        reason = environment.faults[ENVIRONMENT_PART]
+        assert f"the queue {settings.queues.dead} is missing" in reason
+        assert "`utterd topology apply`" in reason
+        await wire.declare()
+    assert environment.sound.is_set()
 
 
 @pytest.mark.parametrize("position_bytes", range(500, 850, 25))
