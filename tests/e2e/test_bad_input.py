@@ -76,6 +76,41 @@ async def test_bad_input_is_settled_and_told(bus, daemon, body, properties, code
     assert MARKER not in daemon.log_path.read_text()
 
 
+FORGED_HEADERS = {
+    "copies to the lapsed": {"CC": ["lapsed"], "BCC": ["dead"]},
+    "a first key that fills a frame": {"CC": ["A" * 65_400], "x-utterd-attempt": 1},
+    "counts at the end of their range": {
+        "x-utterd-attempt": 2**63 - 1,
+        "x-utterd-worker-deaths": 2**63 - 1,
+    },
+    "notes that the broker can't read": {"x-death": ["a"], "x-first-death-queue": 5},
+    "many deliveries": {"x-delivery-count": 2**63 - 1},
+}
+
+
+@pytest.mark.parametrize("reply_to", [None, "dead", "batch", "lapsed"])
+@pytest.mark.parametrize("headers", FORGED_HEADERS.values(), ids=FORGED_HEADERS.keys())
+async def test_forged_headers_give_a_job_no_second_end(bus, place, daemon, headers, reply_to):
+    """One failed event and one copy, whatever the publisher wishes, and on it goes."""
+    job_id = f"forged-{uuid4()}"
+    body = json.dumps({"job_id": job_id, "text": ""}).encode()
+    reply_queue = reply_to and getattr(place.broker.queues, reply_to)
+    await bus.publish(body, headers=headers, reply_to=reply_queue)
+    event = await bus.terminal(job_id)
+    assert event["data"]["error"]["code"] == "empty_text"
+    assert "CC" not in (await bus.buried(body)).headers
+    # Events and copies come in order: what else there was came before these.
+    assert (await bus.run("Good."))["bytes"] > 0
+    await bus.publish(b"the last", message_id=f"last-{job_id}")
+    await bus.buried(b"the last")
+    await bus.until_lapsed(0)
+    bus.dead.remove(await bus.buried(b"the last"))
+    assert [one["id"] for one in bus.events if one["subject"] == job_id] == [event["id"]]
+    assert [one.body for one in bus.dead].count(body) == 1
+    assert await bus.waiting() == 0
+    assert not [line for line in daemon.log if line.get("part") == "publishing"]
+
+
 @pytest.mark.parametrize("body", [b'{"text": "anonymous', b"\x00\x01\x02"])
 async def test_what_nobody_can_be_told_of_is_kept_with_its_reason(bus, daemon, body):
     """Without an id there is no event, but a copy and a log line."""

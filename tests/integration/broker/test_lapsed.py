@@ -122,3 +122,15 @@ async def test_a_copy_among_the_dead_keeps_the_brokers_history(
     assert dead.headers["x-utterd-routing-key"] == "synthesize.batch"
     assert "x-death" not in dead.headers
     assert dead.headers["x-utterd-history"][0]["queue"] == settings.queues.batch
+
+
+async def test_headers_that_fill_a_frame_stop_no_lapse(settings, wire, consuming, lapses, tell):
+    """The broker's notes come on top, and whoever reads the lapsed goes on."""
+    # With its properties, that is nearly a frame of 128 KiB.
+    filling = {"filling": "x" * (128 * 1024 - 100)}
+    await wire.publish(b"1", Lane.BATCH, expiration=0.01, headers=filling)
+    async with consuming(settings, ack, handle_lapsed=tell):
+        assert (await lapses.get()).message.body == b"1"
+        await wire.publish(b"2", Lane.BATCH, expiration=0.01, message_id="m-2")
+        # A daemon may take the second one before it lapses.
+        await wire.until_ready(settings.queues.batch, 0)
