@@ -18,8 +18,8 @@ Result = TypeVar("Result")
 class Cores:
     """Lets as many threads work as there are cores, first come, first served.
 
-    The language model is never held up: while it decodes, the others have a core less, but at
-    least one.
+    While the language model decodes, the others have a core less, but at least one. When they
+    would rather have it, is for `pace.py` to say.
 
     Args:
         count: cores that may be kept busy.
@@ -38,6 +38,10 @@ class Cores:
         with self._changed:
             self._is_decoding = is_decoding
             self._changed.notify_all()
+
+    def queued(self) -> int:
+        """How many threads wait for a core."""
+        return len(self._line)
 
     @contextmanager
     def one(self, cancel: CancelToken) -> Iterator[None]:

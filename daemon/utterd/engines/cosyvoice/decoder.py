@@ -2,7 +2,7 @@
 
 A step over eight rows costs less than twice one over a single row, so segments of one text and of
 different jobs are decoded side by side. They join and leave at any step, and what one of them
-draws doesn't depend on the others.
+draws doesn't depend on the others. When to take the next step is up to `pace.py`.
 """
 
 import threading
@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from utterd.engines.cosyvoice.pace import should_step
 from utterd.engines.cosyvoice.sampling import TokenSampler, ends_in_loop
 from utterd.engines.protocol import CancelToken
 from utterd.errors import EngineFailedError
@@ -27,6 +28,10 @@ REPEATED_TOKENS = "repeated_tokens"
 
 # Often enough to save time, and seldom enough to cost none.
 _LOOP_CHECK_INTERVAL = 25
+
+# A token tells nobody that it is cancelled, nor a queue that it is empty. While decoding rests, all
+# cores are busy, so none waits for this.
+_REST_S = 0.02
 
 Cache = TypeVar("Cache")
 
@@ -88,7 +93,8 @@ class Decoder(Generic[Cache]):
         model: the language model.
         rows: how many segments are decoded side by side.
         capacity: positions of a row's cache.
-        on_busy: told True when the thread begins to decode, and False when nothing is left.
+        on_busy: told True when the thread begins to decode, and False when it stops.
+        queued: how many decoded segments wait for a core.
     """
 
     def __init__(
@@ -98,11 +104,14 @@ class Decoder(Generic[Cache]):
         rows: int,
         capacity: int,
         on_busy: Callable[[bool], None],
+        queued: Callable[[], int],
     ) -> None:
         self._model = model
         self._rows = rows
         self._capacity = capacity
         self._on_busy = on_busy
+        self._queued = queued
+        self._is_busy = True
         self._cache = model.new_cache(rows, capacity)
         self._active: dict[int, _InHand] = {}
         self._waiting: deque[_InHand] = deque()
@@ -141,20 +150,34 @@ class Decoder(Generic[Cache]):
             one.outcome.set_exception(error)
 
     def _run(self) -> None:
-        while self._await_work():
+        while self._await_turn():
+            self._drop_cancelled()
             for row in range(self._rows):
                 if row not in self._active and (in_hand := self._next_waiting()):
                     self._admit(row, in_hand)
-            self._step()
+            if self._active:
+                self._step()
 
-    def _await_work(self) -> bool:
-        """Wait until there is something to do; False when the decoder was closed."""
-        with self._changed:
-            if not self._active and not self._waiting and not self._is_closed:
-                self._on_busy(False)  # noqa: FBT003 - the listener's only argument
-                self._changed.wait_for(lambda: self._waiting or self._is_closed)
-                self._on_busy(True)  # noqa: FBT003 - likewise
-            return not self._is_closed
+    def _await_turn(self) -> bool:
+        """Wait until the next step is worth its core; False when the decoder was closed."""
+        while not self._is_closed:
+            in_hand = len(self._active) + len(self._waiting)
+            if in_hand and should_step(in_hand, rows=self._rows, queued=self._queued()):
+                self._tell_busy(True)  # noqa: FBT003 - the listener's only argument
+                return True
+            self._tell_busy(False)  # noqa: FBT003 - likewise
+            with self._changed:
+                if in_hand:
+                    self._changed.wait(_REST_S)
+                else:
+                    self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            self._drop_cancelled()
+        return False
+
+    def _tell_busy(self, is_busy: bool) -> None:  # noqa: FBT001 - likewise
+        if is_busy is not self._is_busy:
+            self._is_busy = is_busy
+            self._on_busy(is_busy)
 
     def _next_waiting(self) -> _InHand | None:
         with self._changed:
@@ -163,7 +186,6 @@ class Decoder(Generic[Cache]):
     def _admit(self, row: int, in_hand: _InHand) -> None:
         request = in_hand.request
         try:
-            request.cancel.raise_if_cancelled()
             logits = self._model.join(self._cache, row, request.prompt)
         except Exception as error:  # noqa: BLE001 - it is raised where the segment is waited for
             in_hand.outcome.set_exception(error)
@@ -171,14 +193,18 @@ class Decoder(Generic[Cache]):
         self._active[row] = in_hand
         self._draw(row, logits)
 
-    def _step(self) -> None:
+    def _drop_cancelled(self) -> None:
         for row, in_hand in list(self._active.items()):
-            try:
-                in_hand.request.cancel.raise_if_cancelled()
-            except Exception as error:  # noqa: BLE001 - likewise
+            if error := _cancellation(in_hand):
                 self._end(row, error)
-        if not self._active:
-            return
+        with self._changed:
+            dropped = [(one, error) for one in self._waiting if (error := _cancellation(one))]
+            for in_hand, _ in dropped:
+                self._waiting.remove(in_hand)
+        for in_hand, error in dropped:
+            in_hand.outcome.set_exception(error)
+
+    def _step(self) -> None:
         rows = list(self._active)
         last = np.array([self._active[row].request.sampler.tokens[-1] for row in rows], np.int64)
         try:
@@ -220,6 +246,14 @@ class Decoder(Generic[Cache]):
         self._active.clear()
         for in_hand in failed:
             in_hand.outcome.set_exception(error)
+
+
+def _cancellation(in_hand: _InHand) -> Exception | None:
+    try:
+        in_hand.request.cancel.raise_if_cancelled()
+    except Exception as error:  # noqa: BLE001 - it is raised where the segment is waited for
+        return error
+    return None
 
 
 def _decoded(sampler: TokenSampler, *faults: str) -> Decoded:

@@ -68,6 +68,7 @@ class CosyVoiceEngine:
             rows=options.rows,
             capacity=self._capacity,
             on_busy=self._cores.set_decoding,
+            queued=self._cores.queued,
         )
 
     def speak(self, utterance: Utterance, cancel: CancelToken) -> Take:

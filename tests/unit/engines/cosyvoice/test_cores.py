@@ -113,3 +113,17 @@ def test_a_failure_beside_is_raised():
             cores.both(first, second)
     assert most_at_once(cores, 2) == 2
     cores.close()
+
+
+def test_counts_who_waits_for_a_core():
+    """A thread is in the queue until it has a core."""
+    cores, cancel = Cores(1), CancelToken()
+    with ThreadPoolExecutor(1) as threads, cores.one(CancelToken()):
+        assert cores.queued() == 0
+        waiting = threads.submit(cores.one(cancel).__enter__)
+        while not cores.queued():
+            pass
+        cancel.cancel()
+        with pytest.raises(CancelledByCallerError):
+            waiting.result(PATIENCE_S)
+        assert cores.queued() == 0

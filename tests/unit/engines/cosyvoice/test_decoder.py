@@ -98,6 +98,8 @@ class Bench:
     decoder: Decoder[ToyCache]
     threads: ThreadPoolExecutor
     busy: list[bool]
+    queue: list[None]
+    """Decoded segments that wait for a core."""
 
     def request(
         self, kind: int = SPEAK, seed: int = 0, cancel: CancelToken | None = None
@@ -123,9 +125,11 @@ def make_bench() -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
     def make(model: ToyModel | None = None) -> Bench:
-        model, busy = model or ToyModel(), []
-        decoder = Decoder(model, rows=ROWS, capacity=CAPACITY, on_busy=busy.append)
-        made.append(Bench(model, decoder, ThreadPoolExecutor(16), busy))
+        model, busy, queue = model or ToyModel(), [], []
+        decoder = Decoder(
+            model, rows=ROWS, capacity=CAPACITY, on_busy=busy.append, queued=queue.__len__
+        )
+        made.append(Bench(model, decoder, ThreadPoolExecutor(16), busy, queue))
         return made[-1]
 
     yield make
@@ -146,9 +150,9 @@ def bench(make_bench: Callable[..., Bench]) -> Bench:
 def test_segments_side_by_side_are_those_alone(seeds: list[int]):
     """More segments than rows, joining and leaving as it happens, draw what each draws alone."""
     model = ToyModel()
-    decoder = Decoder(model, rows=ROWS, capacity=CAPACITY, on_busy=lambda _: None)
+    decoder = Decoder(model, rows=ROWS, capacity=CAPACITY, on_busy=lambda _: None, queued=int)
     with ThreadPoolExecutor(16) as threads:
-        bench = Bench(model, decoder, threads, [])
+        bench = Bench(model, decoder, threads, [], [])
         alone = [bench.tokens(SPEAK, seed) for seed in seeds]
         together = [bench.ask(SPEAK, seed) for seed in seeds]
         assert [one.result(10).tokens.tolist() for one in together] == alone
@@ -225,6 +229,37 @@ def test_a_segment_that_was_cancelled_in_the_line_is_never_begun(make_bench: Cal
     cancel.cancel()
     with pytest.raises(CancelledByCallerError):
         bench.ask(BREAK_AT_JOIN, 1, cancel).result(10)
+
+
+def test_rests_while_decoded_segments_wait_for_a_core(bench: Bench):
+    """A batch that could be fuller waits for the queue to empty, or for more rows."""
+    bench.queue.append(None)
+    narrow = [bench.ask(NO_END, seed) for seed in range(ROWS - 1)]
+    with pytest.raises(TimeoutError):
+        narrow[0].result(0.1)
+    assert True not in bench.busy
+    full = bench.ask(NO_END, ROWS)
+    assert all(len(one.result(10).tokens) == LIMIT for one in (*narrow, full))
+    assert bench.model.widest_step == ROWS
+
+
+def test_goes_on_when_the_queue_is_empty(bench: Bench):
+    """A lone segment is decoded as soon as no other waits for a core."""
+    bench.queue.append(None)
+    lone = bench.ask(SPEAK, 5)
+    bench.queue.clear()
+    assert lone.result(10).tokens.size
+
+
+def test_a_cancel_is_seen_at_rest(bench: Bench):
+    """A segment that nobody wants does not wait for the others' cores."""
+    bench.queue.append(None)
+    cancel = CancelToken()
+    unwanted, wanted = bench.ask(SPEAK, 5, cancel), bench.ask(SPEAK, 6)
+    cancel.cancel()
+    with pytest.raises(CancelledByCallerError):
+        unwanted.result(10)
+    assert not wanted.done()
 
 
 def test_tells_when_it_is_busy(bench: Bench):
