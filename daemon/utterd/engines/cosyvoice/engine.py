@@ -166,7 +166,7 @@ class CosyVoiceEngine:
         cancel.raise_if_cancelled()
         if speed != 1.0:
             mel = interpolate(mel, max(1, int(len(mel) / speed)))
-        return self._vocoder.synthesize(mel, random.source)
+        return self._vocoder.synthesize(mel, random.source, pair=self._cores.both)
 
 
 def load_engine(options: EngineOptions, *, threads: int) -> CosyVoiceEngine:

@@ -92,6 +92,7 @@ class VocoderDims(_Part):
         noise_std: of the noise under voiced samples.
         voiced_threshold_hz: f0 above it counts as voiced.
         audio_limit: where the waveform is clipped.
+        context_frames: mel frames on either side of its own that a sample depends on at most.
         precision: of the HiFT network, which may be float32 in an int8 bundle.
     """
 
@@ -104,6 +105,7 @@ class VocoderDims(_Part):
     noise_std: float
     voiced_threshold_hz: float
     audio_limit: float
+    context_frames: int
     precision: Precision
 
 

@@ -23,6 +23,7 @@ from utterd.engines.cosyvoice.conversion.estimator import EstimatorWriter
 from utterd.engines.cosyvoice.conversion.language_model import LanguageModelWriter, input_rows
 from utterd.engines.cosyvoice.conversion.layers import LinearMaths
 from utterd.engines.cosyvoice.conversion.length_regulator import write_length_regulator
+from utterd.engines.cosyvoice.conversion.receptive_field import context_frames
 from utterd.engines.cosyvoice.conversion.settings import CheckpointSettings
 from utterd.engines.cosyvoice.conversion.static_quantization import ConvolutionRange
 from utterd.engines.cosyvoice.conversion.torch_file import read_torch_file
@@ -161,7 +162,9 @@ def write_hift(
     harmonics = hift.nb_harmonics + 1
     with open_weights(checkpoint / "hift.pt") as weights:
         write_f0_predictor(weights, out / "f0.onnx")
-        HiftWriter(weights, hift_shape(settings), ranges).write(out / "hift.onnx")
+        shape = hift_shape(settings)
+        HiftWriter(weights, shape, ranges).write(out / "hift.onnx")
+        context = context_frames(weights, shape)
         merge = take_pair(weights, "m_source.l_linear", 1, harmonics)
         _save_tables(out, {"source_merge": np.append(merge[0][0], merge[1])})
     return VocoderDims(
@@ -174,6 +177,7 @@ def write_hift(
         noise_std=hift.nsf_sigma,
         voiced_threshold_hz=hift.nsf_voiced_threshold,
         audio_limit=hift.audio_limit,
+        context_frames=context,
         precision=Precision.FLOAT32 if ranges is None else Precision.INT8,
     )
 

@@ -12,21 +12,13 @@ from numpy.typing import NDArray
 
 from utterd.engines.cosyvoice.bundle import Bundle
 from utterd.engines.cosyvoice.model.interpolate import interpolate
+from utterd.engines.cosyvoice.model.pair import Pair, in_turn
 from utterd.engines.cosyvoice.model.session import open_session, run
 from utterd.errors import EngineFailedError
 
 # The original stretches the first and last 20 tokens of a segment apart from the rest, so that
 # streamed pieces can overlap there; what it learned to hear follows that.
 _EDGE_TOKENS = 20
-
-Half = Callable[[], NDArray[np.float32]]
-Pair = Callable[[Half, Half], tuple[NDArray[np.float32], NDArray[np.float32]]]
-"""Runs two computations, one after the other or side by side, and returns both results."""
-
-
-def in_turn(first: Half, second: Half) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Run one after the other."""
-    return first(), second()
 
 
 class Flow:

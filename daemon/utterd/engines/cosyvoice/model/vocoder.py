@@ -1,11 +1,13 @@
 """Mel to waveform: f0, harmonic source, HiFT network, inverse STFT."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from utterd.engines.cosyvoice.bundle import Bundle
+from utterd.engines.cosyvoice.model.pair import Pair, in_turn
 from utterd.engines.cosyvoice.model.session import open_session, run
 from utterd.engines.cosyvoice.model.stft import Stft
 
@@ -70,15 +72,41 @@ class Vocoder:
         return np.tanh(merged)
 
     def waveform(
-        self, mel: NDArray[np.float32], source: NDArray[np.float32]
+        self, mel: NDArray[np.float32], source: NDArray[np.float32], *, pair: Pair = in_turn
     ) -> NDArray[np.float32]:
-        """Samples, full scale 1.0: mel (T, mel bins) and source (n,) to (n,)."""
-        inputs = {"mel": _channels_first(mel), "source": self._stft.forward(source)[None]}
-        spectrum: NDArray[np.float32] = run(self._hift, inputs)[0][0]
+        """Samples, full scale 1.0: mel (T, mel bins) and source (n,) to (n,).
+
+        `pair` runs the two halves of the network, as `Flow.mel` has it. They are always made apart,
+        so that a core that happens to be free changes no sample.
+        """
+        spectrum = self._spectrum(mel, self._stft.forward(source), pair)
         log_magnitude, phase = np.split(spectrum, 2)
         magnitude = np.minimum(np.exp(log_magnitude), np.float32(_MAX_MAGNITUDE))
         waveform = self._stft.inverse(magnitude, np.sin(phase))
         return np.clip(waveform, -self._dims.audio_limit, self._dims.audio_limit)
+
+    def _spectrum(
+        self, mel: NDArray[np.float32], source: NDArray[np.float32], pair: Pair
+    ) -> NDArray[np.float32]:
+        """Mel (T, mel bins) and source spectrum (fft size + 2, F) to spectrum, same shape."""
+        middle, context = len(mel) // 2, self._dims.context_frames
+        if middle <= context:
+            return self._generate(mel, source)
+        rate = self._dims.samples_per_frame // self._dims.fft_hop
+        # Each half sees as much of the other as its samples depend on.
+        begin, end = middle - context, middle + context
+        left, right = pair(
+            partial(self._generate, mel[:end], source[:, : end * rate + 1]),
+            partial(self._generate, mel[begin:], source[:, begin * rate :]),
+        )
+        return np.concatenate([left[:, : middle * rate], right[:, context * rate :]], axis=1)
+
+    def _generate(
+        self, mel: NDArray[np.float32], source: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        inputs = {"mel": _channels_first(mel), "source": source[None]}
+        spectrum: NDArray[np.float32] = run(self._hift, inputs)[0][0]
+        return spectrum
 
     def draw(self, frames: int, generator: np.random.Generator) -> SourceNoise:
         """The random part of the source of so many mel frames."""
@@ -90,11 +118,16 @@ class Vocoder:
         return SourceNoise(phase, noise)
 
     def synthesize(
-        self, mel: NDArray[np.float32], generator: np.random.Generator
+        self,
+        mel: NDArray[np.float32],
+        generator: np.random.Generator,
+        *,
+        pair: Pair = in_turn,
     ) -> NDArray[np.float32]:
         """Mel (T, mel bins) to samples (T * samples per frame,), all of the above in turn."""
         random = self.draw(len(mel), generator)
-        return self.waveform(mel, self.source(self.f0(mel), random.phase, random.noise))
+        source = self.source(self.f0(mel), random.phase, random.noise)
+        return self.waveform(mel, source, pair=pair)
 
 
 def _channels_first(mel: NDArray[np.float32]) -> NDArray[np.float32]:
