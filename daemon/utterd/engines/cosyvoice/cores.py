@@ -35,6 +35,8 @@ class Cores:
 
     def set_decoding(self, is_decoding: bool) -> None:  # noqa: FBT001 - it is all that is said
         """Tell whether the language model has work."""
+        if is_decoding is self._is_decoding:
+            return
         with self._changed:
             self._is_decoding = is_decoding
             self._changed.notify_all()
@@ -42,6 +44,10 @@ class Cores:
     def queued(self) -> int:
         """How many threads wait for a core."""
         return len(self._line)
+
+    def are_free(self) -> bool:
+        """Whether nobody but the language model works or wants to."""
+        return not self._working and not self._line
 
     @contextmanager
     def one(self, cancel: CancelToken) -> Iterator[None]:

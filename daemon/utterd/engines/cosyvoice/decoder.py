@@ -7,7 +7,7 @@ draws doesn't depend on the others. When to take the next step is up to `pace.py
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -44,10 +44,20 @@ class LanguageModel(Protocol[Cache]):
     def join(self, cache: Cache, row: int, prompt: NDArray[np.float32]) -> NDArray[np.float32]: ...
 
     def step(
-        self, cache: Cache, rows: Sequence[int], tokens: NDArray[np.int64]
+        self, cache: Cache, rows: Sequence[int], tokens: NDArray[np.int64], *, is_wide: bool
     ) -> NDArray[np.float32]: ...
 
     def leave(self, cache: Cache, row: int) -> None: ...
+
+
+class SharedCores(Protocol):
+    """The cores that others work on, too; `Cores` says what each of them does."""
+
+    def set_decoding(self, is_decoding: bool) -> None: ...  # noqa: FBT001 - it is all that is said
+
+    def queued(self) -> int: ...
+
+    def are_free(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,8 +103,7 @@ class Decoder(Generic[Cache]):
         model: the language model.
         rows: how many segments are decoded side by side.
         capacity: positions of a row's cache.
-        on_busy: told True when the thread begins to decode, and False when it stops.
-        queued: how many decoded segments wait for a core.
+        cores: told when the thread begins to decode and when it stops, and asked whether it should.
     """
 
     def __init__(
@@ -103,15 +112,12 @@ class Decoder(Generic[Cache]):
         *,
         rows: int,
         capacity: int,
-        on_busy: Callable[[bool], None],
-        queued: Callable[[], int],
+        cores: SharedCores,
     ) -> None:
         self._model = model
         self._rows = rows
         self._capacity = capacity
-        self._on_busy = on_busy
-        self._queued = queued
-        self._is_busy = True
+        self._cores = cores
         self._cache = model.new_cache(rows, capacity)
         self._active: dict[int, _InHand] = {}
         self._waiting: deque[_InHand] = deque()
@@ -162,22 +168,18 @@ class Decoder(Generic[Cache]):
         """Wait until the next step is worth its core; False when the decoder was closed."""
         while not self._is_closed:
             in_hand = len(self._active) + len(self._waiting)
-            if in_hand and should_step(in_hand, rows=self._rows, queued=self._queued()):
-                self._tell_busy(True)  # noqa: FBT003 - the listener's only argument
+            if in_hand and should_step(in_hand, rows=self._rows, queued=self._cores.queued()):
+                self._cores.set_decoding(True)
                 return True
-            self._tell_busy(False)  # noqa: FBT003 - likewise
+            self._cores.set_decoding(False)
             with self._changed:
                 if in_hand:
                     self._changed.wait(_REST_S)
                 else:
                     self._changed.wait_for(lambda: self._waiting or self._is_closed)
             self._drop_cancelled()
+        self._cores.set_decoding(False)
         return False
-
-    def _tell_busy(self, is_busy: bool) -> None:  # noqa: FBT001 - likewise
-        if is_busy is not self._is_busy:
-            self._is_busy = is_busy
-            self._on_busy(is_busy)
 
     def _next_waiting(self) -> _InHand | None:
         with self._changed:
@@ -208,7 +210,7 @@ class Decoder(Generic[Cache]):
         rows = list(self._active)
         last = np.array([self._active[row].request.sampler.tokens[-1] for row in rows], np.int64)
         try:
-            logits = self._model.step(self._cache, rows, last)
+            logits = self._model.step(self._cache, rows, last, is_wide=self._cores.are_free())
         except Exception as error:  # noqa: BLE001 - likewise
             self._start_over(error)
             return

@@ -1,6 +1,7 @@
 """CosyVoice in a worker process: many threads ask, one decodes, and the rest make sound."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
@@ -28,6 +29,9 @@ from utterd.errors import ConfigurationError, EngineFailedError, UnknownVoiceErr
 # Two short rows, so that both a prefill and a step over several rows have run once.
 _WARM_UP_TEXTS = ("你好。", "Hello.")
 _WARM_UP_TOKENS = 12
+
+# Two read the weights nearly twice as fast as one; more of them would mostly wait for memory.
+_WIDE_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,18 +61,21 @@ class CosyVoiceEngine:
         self._voices: Mapping[str, VoicePrompt] = bundle.voices
         self._euler_steps = options.euler_steps
         self._tokenizer: Tokenizer = load_tokenizer()
-        self._encoder = TextEncoder(bundle)
-        self._model = SpeechLM(bundle)
-        self._flow = Flow(bundle)
-        self._vocoder = Vocoder(bundle)
+        with ThreadPoolExecutor(threads) as openers:
+            # The language model first, for it takes the longest.
+            model = openers.submit(SpeechLM, bundle, wide_threads=min(threads, _WIDE_THREADS))
+            encoder = openers.submit(TextEncoder, bundle)
+            flow = openers.submit(Flow, bundle)
+            vocoder = openers.submit(Vocoder, bundle)
+        self._encoder, self._model = encoder.result(), model.result()
+        self._flow, self._vocoder = flow.result(), vocoder.result()
         self._cores = Cores(threads)
         self._capacity = min(options.cache_tokens, self._manifest.language_model.positions)
         self._decoder: Decoder[KeyValueCache] = Decoder(
             self._model,
             rows=options.rows,
             capacity=self._capacity,
-            on_busy=self._cores.set_decoding,
-            queued=self._cores.queued,
+            cores=self._cores,
         )
 
     def speak(self, utterance: Utterance, cancel: CancelToken) -> Take:

@@ -156,3 +156,26 @@ def test_a_step_wants_every_row(model: SpeechLM):
 
     with pytest.raises(ValueError, match="every row"):
         model.step(cache, [0], np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_step_on_two_threads_is_one_on_one(
+    other: Bundle, tiny_int8: Bundle, precision: str, rows: int
+):
+    """A core that happens to be free changes no bit of the logits."""
+    model = SpeechLM(other if precision == "float32" else tiny_int8, wide_threads=2)
+    random = np.random.default_rng(3)
+    caches = [model.new_cache(rows, 32) for _ in range(2)]
+    for row in range(rows):
+        prompt = random.standard_normal((4 + row, 64), dtype=np.float32)
+        for cache in caches:
+            model.join(cache, row, prompt)
+
+    for _ in range(12):
+        tokens = random.integers(0, 61, rows)
+        narrow, wide = (
+            model.step(cache, range(rows), tokens, is_wide=is_wide)
+            for cache, is_wide in zip(caches, (False, True), strict=True)
+        )
+        assert np.array_equal(narrow, wide)

@@ -127,3 +127,13 @@ def test_counts_who_waits_for_a_core():
         with pytest.raises(CancelledByCallerError):
             waiting.result(PATIENCE_S)
         assert cores.queued() == 0
+
+
+def test_cores_are_free_until_one_is_taken():
+    """Decoding alone does not count: it is who asks."""
+    cores = Cores(2)
+    cores.set_decoding(True)
+    assert cores.are_free()
+    with cores.one(CancelToken()):
+        assert not cores.are_free()
+    assert cores.are_free()

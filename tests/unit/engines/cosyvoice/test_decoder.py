@@ -48,6 +48,7 @@ class ToyModel:
 
     gate: threading.Semaphore | None = None
     widest_step: int = 0
+    wide_steps: int = 0
     caches: list[ToyCache] = field(default_factory=list)
 
     def new_cache(self, rows: int, capacity: int) -> ToyCache:
@@ -64,12 +65,18 @@ class ToyModel:
         return self._logits(cache.histories[row])
 
     def step(
-        self, cache: ToyCache, rows: Sequence[int], tokens: NDArray[np.int64]
+        self,
+        cache: ToyCache,
+        rows: Sequence[int],
+        tokens: NDArray[np.int64],
+        *,
+        is_wide: bool,
     ) -> NDArray[np.float32]:
         if self.gate is not None:
             self.gate.acquire()
         assert sorted(rows) == sorted(cache.histories)
         self.widest_step = max(self.widest_step, len(rows))
+        self.wide_steps += is_wide
         if any(cache.histories[row][0] == BREAK_STEP for row in rows):
             raise RuntimeError("out of memory")
         for row, token in zip(rows, tokens, strict=True):
@@ -91,15 +98,37 @@ class ToyModel:
 
 
 @dataclass
+class ToyCores:
+    """Notes what it is told, and says what a test wants it to say.
+
+    Attributes:
+        decoding: what `set_decoding` was told so far.
+        queue: one entry for each decoded segment that waits for a core.
+        is_sound_made: whether somebody works on one.
+    """
+
+    decoding: list[bool] = field(default_factory=list)
+    queue: list[None] = field(default_factory=list)
+    is_sound_made: bool = False
+
+    def set_decoding(self, is_decoding: bool) -> None:  # noqa: FBT001 - as the protocol has it
+        self.decoding.append(is_decoding)
+
+    def queued(self) -> int:
+        return len(self.queue)
+
+    def are_free(self) -> bool:
+        return not self.is_sound_made
+
+
+@dataclass
 class Bench:
     """A decoder, and threads to ask it."""
 
     model: ToyModel
     decoder: Decoder[ToyCache]
     threads: ThreadPoolExecutor
-    busy: list[bool]
-    queue: list[None]
-    """Decoded segments that wait for a core."""
+    cores: ToyCores
 
     def request(
         self, kind: int = SPEAK, seed: int = 0, cancel: CancelToken | None = None
@@ -125,11 +154,9 @@ def make_bench() -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
     def make(model: ToyModel | None = None) -> Bench:
-        model, busy, queue = model or ToyModel(), [], []
-        decoder = Decoder(
-            model, rows=ROWS, capacity=CAPACITY, on_busy=busy.append, queued=queue.__len__
-        )
-        made.append(Bench(model, decoder, ThreadPoolExecutor(16), busy, queue))
+        model, cores = model or ToyModel(), ToyCores()
+        decoder = Decoder(model, rows=ROWS, capacity=CAPACITY, cores=cores)
+        made.append(Bench(model, decoder, ThreadPoolExecutor(16), cores))
         return made[-1]
 
     yield make
@@ -149,10 +176,10 @@ def bench(make_bench: Callable[..., Bench]) -> Bench:
 @given(seeds=st.lists(st.integers(0, 10_000), min_size=1, max_size=12))
 def test_segments_side_by_side_are_those_alone(seeds: list[int]):
     """More segments than rows, joining and leaving as it happens, draw what each draws alone."""
-    model = ToyModel()
-    decoder = Decoder(model, rows=ROWS, capacity=CAPACITY, on_busy=lambda _: None, queued=int)
+    model, cores = ToyModel(), ToyCores()
+    decoder = Decoder(model, rows=ROWS, capacity=CAPACITY, cores=cores)
     with ThreadPoolExecutor(16) as threads:
-        bench = Bench(model, decoder, threads, [], [])
+        bench = Bench(model, decoder, threads, cores)
         alone = [bench.tokens(SPEAK, seed) for seed in seeds]
         together = [bench.ask(SPEAK, seed) for seed in seeds]
         assert [one.result(10).tokens.tolist() for one in together] == alone
@@ -233,11 +260,11 @@ def test_a_segment_that_was_cancelled_in_the_line_is_never_begun(make_bench: Cal
 
 def test_rests_while_decoded_segments_wait_for_a_core(bench: Bench):
     """A batch that could be fuller waits for the queue to empty, or for more rows."""
-    bench.queue.append(None)
+    bench.cores.queue.append(None)
     narrow = [bench.ask(NO_END, seed) for seed in range(ROWS - 1)]
     with pytest.raises(TimeoutError):
         narrow[0].result(0.1)
-    assert True not in bench.busy
+    assert True not in bench.cores.decoding
     full = bench.ask(NO_END, ROWS)
     assert all(len(one.result(10).tokens) == LIMIT for one in (*narrow, full))
     assert bench.model.widest_step == ROWS
@@ -245,15 +272,15 @@ def test_rests_while_decoded_segments_wait_for_a_core(bench: Bench):
 
 def test_goes_on_when_the_queue_is_empty(bench: Bench):
     """A lone segment is decoded as soon as no other waits for a core."""
-    bench.queue.append(None)
+    bench.cores.queue.append(None)
     lone = bench.ask(SPEAK, 5)
-    bench.queue.clear()
+    bench.cores.queue.clear()
     assert lone.result(10).tokens.size
 
 
 def test_a_cancel_is_seen_at_rest(bench: Bench):
     """A segment that nobody wants does not wait for the others' cores."""
-    bench.queue.append(None)
+    bench.cores.queue.append(None)
     cancel = CancelToken()
     unwanted, wanted = bench.ask(SPEAK, 5, cancel), bench.ask(SPEAK, 6)
     cancel.cancel()
@@ -262,11 +289,20 @@ def test_a_cancel_is_seen_at_rest(bench: Bench):
     assert not wanted.done()
 
 
+@pytest.mark.parametrize("is_sound_made", [False, True])
+def test_takes_all_cores_where_nobody_else_does(bench: Bench, is_sound_made: bool):  # noqa: FBT001 - a case
+    """A step spreads over them only while no sound is made beside it."""
+    bench.cores.is_sound_made = is_sound_made
+    bench.tokens(SPEAK, 5)
+    assert bool(bench.model.wide_steps) is not is_sound_made
+
+
 def test_tells_when_it_is_busy(bench: Bench):
     """Whoever shares the cores with it hears when it begins and ends."""
     bench.tokens(SPEAK, 5)
     bench.decoder.close()
-    assert bench.busy[:2] == [False, True]
+    assert True in bench.cores.decoding
+    assert not bench.cores.decoding[-1]
 
 
 def test_closing_fails_what_is_in_hand(make_bench: Callable[..., Bench]):

@@ -21,10 +21,19 @@ class SpeechLM:
 
     A sequence's logits don't depend on the others in its cache; in float32 they may round
     otherwise.
+
+    Args:
+        bundle: opened.
+        wide_threads: of a step that has the machine to itself. More than one costs the graph's
+            weights once more, for onnxruntime binds threads and packed weights to a session.
     """
 
-    def __init__(self, bundle: Bundle) -> None:
-        self._session = open_session(bundle.graph("language_model"))
+    def __init__(self, bundle: Bundle, *, wide_threads: int = 1) -> None:
+        graph = bundle.graph("language_model")
+        self._session = open_session(graph)
+        self._wide_session = (
+            open_session(graph, threads=wide_threads) if wide_threads > 1 else self._session
+        )
         self._dims = bundle.manifest.language_model
         self._cache_dtype = np.int8 if self._dims.cache_bits == 8 else np.float32  # noqa: PLR2004 - as the manifest has it
         self._positions = bundle.table("language_model_positions")
@@ -122,7 +131,12 @@ class SpeechLM:
         return logits
 
     def step(
-        self, cache: KeyValueCache, rows: Sequence[int], tokens: NDArray[np.int64]
+        self,
+        cache: KeyValueCache,
+        rows: Sequence[int],
+        tokens: NDArray[np.int64],
+        *,
+        is_wide: bool = False,
     ) -> NDArray[np.float32]:
         """Give every sequence of a cache its next token.
 
@@ -130,6 +144,7 @@ class SpeechLM:
             cache: of `new_cache`.
             rows: all rows in use, in any order.
             tokens: one for each of `rows`, shape (B,).
+            is_wide: whether all of `wide_threads` take part. The logits are the same.
 
         Returns:
             Logits for each of `rows`, shape (B, speech tokens + 1).
@@ -142,7 +157,8 @@ class SpeechLM:
             raise ValueError("every row in use takes part in every step")
         cache.advance()
         order = [rows.index(row) for row in cache.rows]
-        logits = self._run_step(cache, self.token(np.asarray(tokens)[order]))
+        session = self._wide_session if is_wide else self._session
+        logits = self._run_step(session, cache, self.token(np.asarray(tokens)[order]))
         result = np.empty_like(logits)
         result[order] = logits
         return result
@@ -151,14 +167,19 @@ class SpeechLM:
         """End a sequence; its row is free again."""
         cache.leave(row)
 
-    def _run_step(self, cache: KeyValueCache, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _run_step(
+        self,
+        session: onnxruntime.InferenceSession,
+        cache: KeyValueCache,
+        x: NDArray[np.float32],
+    ) -> NDArray[np.float32]:
         """One step over the cache's memory, which the graph extends in place."""
         count, seen = len(x), cache.clock
         columns = np.arange(seen)
         mask = np.where(columns < cache.starts[:, None], MASKED, np.float32(0))[:, None, None]
         logits = np.empty((count, self._dims.speech_tokens + 1), np.float32)
         last_row, total = np.full(count, seen - 1, np.int32), np.array([seen], np.int32)
-        binding = self._session.io_binding()
+        binding = session.io_binding()
         bind = _Binder(binding)
         bind.input("x", x)
         bind.input("mask", mask)
@@ -170,7 +191,7 @@ class SpeechLM:
             for kind, memory in (("key", cache.keys(layer)), ("value", cache.values(layer))):
                 bind.input(f"past_{kind}_{layer}", memory)
                 bind.output(f"present_{kind}_{layer}", memory)
-        self._session.run_with_iobinding(binding)
+        session.run_with_iobinding(binding)
         return logits
 
     def _speaker_row(self, speaker: NDArray[np.float32]) -> NDArray[np.float32]:

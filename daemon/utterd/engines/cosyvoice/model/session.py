@@ -8,19 +8,32 @@ from numpy.typing import NDArray
 
 from utterd.errors import ConfigurationError
 
+# Longer than between two operators of a run, and shorter than what a busy core is worth.
+_SPIN_US = 20
 
-def open_session(graph: Path) -> onnxruntime.InferenceSession:
-    """Load one graph for one thread; several threads may run it at once.
+
+def open_session(graph: Path, *, threads: int = 1) -> onnxruntime.InferenceSession:
+    """Load one graph; several threads may run it at once.
+
+    Args:
+        graph: its file.
+        threads: that share each run. More than one is for runs to which nobody else's thread is a
+            rival: each operator ends when the slowest of them does.
 
     Raises:
         ConfigurationError: onnxruntime can't load it.
     """
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # Shapes differ from call to call: a plan of each would be kept and never used again.
     options.enable_mem_pattern = False
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if threads == 1:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    else:
+        # Waking a thread takes as long as a small operator; between runs, nobody spins.
+        options.add_session_config_entry("session.intra_op.spin_duration_us", str(_SPIN_US))
+        options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
