@@ -49,7 +49,7 @@ async def examine_broker(settings: BrokerSettings) -> Findings:
 
 async def _is_bare(connection: AbstractConnection, settings: BrokerSettings) -> bool:
     """Whether none of the queues is there that would tell that a daemon was."""
-    depths = [await _depth(connection, name) for name in settings.queues.watched]
+    depths = [await _depth(connection, name) for name in settings.watched_queues]
     return not any(depths)
 
 

@@ -32,7 +32,7 @@ async def test_a_dead_job_is_among_the_dead_only(settings, wire, publishing, hea
     async with publishing(settings) as publisher:
         await publisher.bury(message, ERROR)
     assert (await wire.next(settings.queues.dead)).body == b"1"
-    for queue in settings.queues.watched:
+    for queue in settings.watched_queues:
         assert await wire.ready(queue) == 0
 
 
@@ -128,7 +128,7 @@ async def test_no_reply_goes_to_a_queue_of_utterds_own(settings, wire, publishin
     """There, the event would be a job, or a dead one."""
     events = await wire.subscribe()
     queues = settings.queues
-    own = [*queues.watched, f"{queues.retry_prefix}1s", f"{queues.retry_prefix}77s"]
+    own = [*settings.watched_queues, f"{queues.retry_prefix}1s", f"{queues.retry_prefix}77s"]
     async with publishing(settings) as publisher:
         for name in own:
             await publisher.send(make_event(reply_to=name))
