@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -247,12 +248,21 @@ async def test_a_model_that_does_not_load_is_a_configuration_error(
             pytest.fail("entered")
 
 
+async def test_an_engine_whose_files_have_changed_is_not_spoken_with():
+    """Its audio would be kept under the key of what the files were."""
+    info = replace(hibari.describe(NO_OPTIONS), bundle="0" * 64)
+    host = EngineHost(info, WorkerPlan(workers=1, concurrency=1, threads=1))
+    with pytest.raises(ConfigurationError, match="did not load"):
+        async with engine_host(host):
+            pass
+
+
 async def test_a_system_that_starts_no_process_is_a_configuration_error(
     rogue: RogueHost, monkeypatch: pytest.MonkeyPatch
 ):
     """The message says what to look at, and nothing is left open."""
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    with pytest.raises(ConfigurationError, match="the system starts no rogue worker"):
+    with pytest.raises(ConfigurationError, match="the system starts no worker of rogue"):
         async with rogue():
             pytest.fail("entered")
 

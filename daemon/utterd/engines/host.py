@@ -147,7 +147,7 @@ class EngineHost:
 
     async def _start_worker(self) -> WorkerProcess:
         worker = await WorkerProcess.start(
-            self.info.name, self.plan, self._options, timeout_s=self._start_timeout_s
+            self.info, self.plan, self._options, timeout_s=self._start_timeout_s
         )
         resident = resident_bytes(worker.pid)
         if resident > self._max_worker_bytes:

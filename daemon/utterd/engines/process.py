@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 import structlog
 
-from utterd.engines.protocol import EngineOptions, Take, Utterance
+from utterd.engines.protocol import EngineInfo, EngineOptions, Take, Utterance
 from utterd.engines.wire import Frame, receive_frame
 from utterd.errors import ConfigurationError, EngineFailedError, WorkerDiedError, error_from
 from utterd.ops.cpu import WorkerPlan
@@ -42,7 +42,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(
-        cls, engine: str, plan: WorkerPlan, options: EngineOptions, *, timeout_s: float
+        cls, engine: EngineInfo, plan: WorkerPlan, options: EngineOptions, *, timeout_s: float
     ) -> Self:
         """Spawn a process and wait until its model is loaded.
 
@@ -54,11 +54,11 @@ class WorkerProcess:
             worker = await cls._spawn(engine, plan, options)
         except OSError as error:
             raise ConfigurationError(
-                f"the system starts no {engine} worker ({error.strerror or error}): free memory,"
-                " or raise the limits on processes and open files"
+                f"the system starts no worker of {engine.name} ({error.strerror or error}): free"
+                " memory, or raise the limits on processes and open files"
             ) from error
         try:
-            await worker.wait_until_ready(engine, timeout_s)
+            await worker.wait_until_ready(engine.name, timeout_s)
         except BaseException:
             # A worker that still loads its model does not notice a closed socket.
             worker.kill()
@@ -67,7 +67,7 @@ class WorkerProcess:
         return worker
 
     @classmethod
-    async def _spawn(cls, engine: str, plan: WorkerPlan, options: EngineOptions) -> Self:
+    async def _spawn(cls, engine: EngineInfo, plan: WorkerPlan, options: EngineOptions) -> Self:
         ours, theirs = socket.socketpair()
         with theirs:
             reader, writer = await asyncio.open_connection(sock=ours, limit=_STREAM_LIMIT_BYTES)
@@ -79,7 +79,8 @@ class WorkerProcess:
                     "-m",
                     "utterd.engines.worker",
                     str(theirs.fileno()),
-                    engine,
+                    engine.name,
+                    engine.bundle,
                     str(plan.concurrency),
                     str(plan.threads),
                     options.to_json(),

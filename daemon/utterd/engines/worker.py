@@ -1,6 +1,6 @@
 """A worker process: loads one engine and speaks what the daemon sends.
 
-    python -m utterd.engines.worker SOCKET_FD ENGINE CONCURRENCY THREADS OPTIONS
+    python -m utterd.engines.worker SOCKET_FD ENGINE BUNDLE CONCURRENCY THREADS OPTIONS
 
 OPTIONS are the `EngineOptions` as JSON.
 
@@ -105,8 +105,25 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _load(name: str, bundle: str, options: EngineOptions, threads: int) -> Engine:
+    """Load the engine that the daemon plans for, and no other.
+
+    Raises:
+        ConfigurationError: it can't be loaded, or its files have changed since the daemon started:
+            audio would be kept under the key of what they were.
+    """
+    module = engine_module(name)
+    engine = module.load(options, threads=threads)
+    if module.describe(options).bundle != bundle:
+        raise ConfigurationError(
+            f"the files of {name} have changed since the daemon started: put them back, or restart"
+            " the daemon to speak with the new ones"
+        )
+    return engine
+
+
 def main(arguments: list[str]) -> None:
-    descriptor, engine_name, concurrency, threads, options = arguments
+    descriptor, engine_name, bundle, concurrency, threads, options = arguments
     die_with_parent()
     for interruption in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(interruption, signal.SIG_IGN)
@@ -117,9 +134,7 @@ def main(arguments: list[str]) -> None:
         connection.set_inheritable(False)
         stream = connection.makefile("rwb")
         try:
-            engine = engine_module(engine_name).load(
-                EngineOptions.from_json(options), threads=int(threads)
-            )
+            engine = _load(engine_name, bundle, EngineOptions.from_json(options), int(threads))
         except ConfigurationError as error:
             # A sentence for a person; a traceback would hide it.
             sys.exit(str(error))

@@ -23,6 +23,9 @@ from utterd.text.segment import (
     split_sentences,
 )
 
+# Text of more characters a unit is cut before it is looked at closely.
+_UNIT_CHARS = 8
+
 Measure = Callable[[str], int]
 """The length of a spoken form, in units of the engine's own."""
 
@@ -85,12 +88,18 @@ def _pieces(
     paragraph: str, max_units: int, measure: Measure, spoken_form: SpokenForm
 ) -> Iterator[_Piece]:
     for sentence in filter(is_speakable, split_sentences(paragraph)):
-        whole = _Piece(sentence, spoken_form(sentence))
-        units = measure(whole.spoken)
-        if units <= max_units:
-            yield whole
-        else:
-            yield from _cut(sentence, units, max_units, measure, spoken_form)
+        # Writing out a sentence of thousands of numbers takes seconds, and would be done again for
+        # each of its parts.
+        *heads, tail = filter(is_speakable, split_long(sentence, _UNIT_CHARS * max_units))
+        for text in (*heads, tail):
+            whole = _Piece(text, spoken_form(text), text is tail)
+            units = measure(whole.spoken)
+            if units <= max_units:
+                yield whole
+                continue
+            *inner, last = _cut(text, units, max_units, measure, spoken_form)
+            yield from inner
+            yield _Piece(last.text, last.spoken, text is tail)
 
 
 def _cut(

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from utterd.engines.cosyvoice.bundle import Bundle, VoicePrompt, open_bundle
+from utterd.engines.cosyvoice.bundle import Bundle, VoicePrompt, open_bundle, verify_files
 from utterd.engines.cosyvoice.cores import Cores
 from utterd.engines.cosyvoice.decoder import Decoded, Decoder, Request
 from utterd.engines.cosyvoice.model.cache import KeyValueCache
@@ -190,6 +190,18 @@ def load_engine(options: EngineOptions, *, threads: int) -> CosyVoiceEngine:
             "the engine cosyvoice needs a bundle: make one with `utterd bundle convert` and set"
             " engine.bundle to its directory"
         )
-    engine = CosyVoiceEngine(open_bundle(options.bundle), options, threads=threads)
+    bundle = open_bundle(options.bundle)
+    # Beside the loading, since both take a second at full size.
+    with ThreadPoolExecutor(1, thread_name_prefix="verify") as beside:
+        verifying = beside.submit(_verify, bundle)
+        engine = CosyVoiceEngine(bundle, options, threads=threads)
+        verifying.result()
     engine.warm_up()
     return engine
+
+
+def _verify(bundle: Bundle) -> None:
+    """Raise ConfigurationError unless every file is the one that the manifest tells of."""
+    for name, fault in verify_files(bundle):
+        if fault is not None:
+            raise ConfigurationError(f"{bundle.directory / name} {fault}")

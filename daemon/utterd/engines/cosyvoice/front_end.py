@@ -7,7 +7,7 @@ its own letters, so that "Room 806" is English in the middle of a Chinese text.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import structlog
@@ -35,6 +35,9 @@ _WRITTEN_OUT = {"zh": re.compile(r"\d"), "ja": re.compile(r"\d"), "en": re.compi
 # wetext escapes these, and what stands between them is read alike alone.
 _UNREADABLE = re.compile(r'(["\\]+)')
 _GRAMMARS = {"zh": "zh", "yue": "zh", "ja": "ja", "en": "en"}
+# wetext takes a millisecond a character of numbers, and holds up the whole process for it.
+_WRITTEN_AT_ONCE_CHARS = 100
+_CHUNK_ENDS = " ,;，、；"
 _SUPERSCRIPTS = str.maketrans({"²": "平方", "³": "立方"})
 _STOPS = tuple('.!?;:…。！？；："”」』)）')
 
@@ -99,9 +102,20 @@ def language_of(sentence: str, *, default: str) -> str:
 def _written_out(sentence: str, grammar: str) -> str:
     written = "".join(
         _by_wetext(part, grammar) if _WRITTEN_OUT[grammar].search(part) else part
-        for part in _UNREADABLE.split(prepare(sentence, grammar))
+        for whole in _UNREADABLE.split(prepare(sentence, grammar))
+        for part in _chunks(whole)
     )
     return written.translate(_SUPERSCRIPTS) if grammar == "zh" else written
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """Cut a long text where no number is, as far as there is such a place."""
+    while len(text) > _WRITTEN_AT_ONCE_CHARS:
+        places = (text.rfind(mark, 1, _WRITTEN_AT_ONCE_CHARS) for mark in _CHUNK_ENDS)
+        end = max(places) + 1 or _WRITTEN_AT_ONCE_CHARS
+        yield text[:end]
+        text = text[end:]
+    yield text
 
 
 def _by_wetext(text: str, grammar: str) -> str:

@@ -73,7 +73,8 @@ def _amount_in_english(found: re.Match[str]) -> str:
     unit, part_unit = _CURRENCIES[found["before"] or found["after"]]
     whole = (found["whole"] or found["number"]).replace(",", "")
     part = found["part"] or found["cents"]
-    plural = "" if unit == "yen" or int(whole) == 1 else "s"
+    # Not by its value: a row of thousands of digits is no number.
+    plural = "" if unit == "yen" or whole.lstrip("0") == "1" else "s"
     amount = f"{whole} {unit}{plural}"
     if not part or not int(part) or not part_unit:
         return amount

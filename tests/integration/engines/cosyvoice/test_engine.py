@@ -183,6 +183,18 @@ def test_a_damaged_graph_is_a_configuration_error(tiny: Bundle, tmp_path: Path):
         load_engine(EngineOptions(bundle=tmp_path), threads=1)
 
 
+@pytest.mark.parametrize("name", ["estimator.onnx", "voices.npy", "text_embedding.npy"])
+def test_a_file_with_another_digest_is_not_loaded(tiny: Bundle, tmp_path: Path, name: str):
+    """One flipped bit anywhere is found, and the file is named."""
+    for file in tiny.directory.iterdir():
+        data = bytearray(file.read_bytes())
+        if file.name == name:
+            data[-1] ^= 1
+        (tmp_path / file.name).write_bytes(data)
+    with pytest.raises(ConfigurationError, match=name):
+        load_engine(EngineOptions(bundle=tmp_path), threads=1)
+
+
 def test_memory_stays_flat_over_segments_of_all_lengths(tiny: Bundle):
     """What the first segments of all lengths took is all that the next ones take."""
     engine = open_engine(tiny, euler_steps=1, cache_tokens=512)

@@ -147,3 +147,19 @@ def test_digits_without_end_take_linear_time(unit: str):
     readings = list(read(unit * (2000 // len(unit)), language="zh", normalize=True))
     assert readings
     assert time.monotonic() - started < 5.0
+
+
+@pytest.mark.parametrize("language", ["zh", "en", "ja"])
+def test_an_amount_of_thousands_of_digits_is_read_digit_by_digit(language: str):
+    """It is no number that anybody would name, and no fault of the daemon's either."""
+    readings = list(read(f"It costs ${'1' * 5000} now.", language=language, normalize=True))
+    assert len("".join(reading.spoken for reading in readings)) > 5000
+
+
+def test_a_long_row_of_numbers_is_never_written_out_in_one_go(monkeypatch):
+    """Wetext holds up the whole process while it works, so it gets a little at a time."""
+    seen: list[int] = []
+    monkeypatch.setattr("wetext.normalize", lambda text, **_options: seen.append(len(text)) or text)
+    text = ", ".join(map(str, range(2000)))
+    assert list(read(text, language="en", normalize=True))
+    assert max(seen) <= 100
