@@ -68,8 +68,8 @@ def section(bundle: Path) -> Section:
     load_average = os.getloadavg()[0]
     manifest, probes = open_bundle(bundle).manifest, probe()
     one = measure(bundle, streams=1, euler_steps=10, rounds=2)
-    eight = measure(bundle, streams=8, euler_steps=10, rounds=2)
-    fast = measure(bundle, streams=8, euler_steps=5, rounds=2)
+    eight = measure(bundle, streams=8, euler_steps=10, rounds=4)
+    fast = measure(bundle, streams=8, euler_steps=5, rounds=4)
     return Section(
         title=TITLE,
         method=METHOD.format(
