@@ -1,27 +1,32 @@
 """Reads what `torch.save` wrote, without torch and without running anything that it says.
 
 Such a file is a zip archive of uncompressed members: a pickle of the structure, and the raw
-bytes of each storage. The pickle may name tensor rebuilding, storages and ordered dicts;
-anything else is refused before it is called.
+bytes of each storage. The pickle is not given to Python's own unpickler: a machine of a few
+instructions follows it, which makes dicts, lists, tuples, numbers, text and tensors, and nothing
+else. Anything else is refused before it has an effect.
 """
 
-import io
 import pickle
+import pickletools
 import struct
 import zipfile
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from utterd.errors import ConfigurationError
 
-_MAX_PICKLE_BYTES = 64 * 1024 * 1024
+# The released files have about 100 KiB of pickle and 30,000 instructions.
+_MAX_PICKLE_BYTES = 16 * 1024 * 1024
+_MAX_INSTRUCTIONS = 2_000_000
+_MAX_BYTEORDER_BYTES = 16
+_MAX_DIMENSIONS = 8
+_MAX_KEY_LENGTH = 512
+_SHOWN_CHARACTERS = 80
 _LOCAL_HEADER_BYTES = 30
 _STORAGE_DTYPES = {
     "DoubleStorage": "<f8",
@@ -45,21 +50,34 @@ def read_torch_file(path: Path) -> object:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            return _load(_Archive(path, archive))
+            return _Machine(_Archive(path, archive)).run()
     except FileNotFoundError:
         raise ConfigurationError(
             f"{path} is missing: name the directory that holds it, as it was released"
         ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} can't be read ({error.strerror or error}): check the file and its permissions"
+        ) from error
     except pickle.UnpicklingError as error:
         raise ConfigurationError(f"{path} is refused: {error}") from error
     except (
-        *(zipfile.BadZipFile, NotImplementedError, EOFError, struct.error),
+        *(zipfile.BadZipFile, RuntimeError, EOFError, struct.error, MemoryError, OverflowError),
         *(ValueError, KeyError, IndexError, TypeError, AttributeError),
     ) as error:
         raise ConfigurationError(
-            f"{path} is cut, or torch.save did not write it ({error}): copy it again, or save it"
-            " again with torch 1.6 or newer"
+            f"{path} is cut, or torch.save did not write it ({_shown(str(error))}): copy it again,"
+            " or save it again with torch 1.6 or newer"
         ) from error
+
+
+def _shown(text: str) -> str:
+    """Text of the file as a message may hold it."""
+    return text if text.isprintable() else ascii(text[:_SHOWN_CHARACTERS])
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise pickle.UnpicklingError(reason)
 
 
 class _Archive:
@@ -73,88 +91,252 @@ class _Archive:
         self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
         self._prefix = pickles[0].filename.removesuffix("data.pkl")
         if self._prefix + "byteorder" in archive.namelist():
-            order = archive.read(self._prefix + "byteorder").decode("ascii", "replace")
-            if order != "little":
-                raise ValueError(f"its byte order is {order[:16]!r}, not little")
+            order = self._small_member("byteorder", _MAX_BYTEORDER_BYTES)
+            if order != b"little":
+                raise ValueError(f"its byte order is {order!r}, not little")
 
     def structure(self) -> bytes:
-        info = self._archive.getinfo(self._prefix + "data.pkl")
-        if info.file_size > _MAX_PICKLE_BYTES:
-            raise ValueError(f"its pickle has {info.file_size} bytes, more than any checkpoint's")
-        return self._archive.read(info)
+        return self._small_member("data.pkl", _MAX_PICKLE_BYTES)
 
     def storage(self, key: str, dtype: str, count: int) -> NDArray[Any]:
         """Elements of one storage, shape (count,), a view of the mapped file."""
-        info = self._archive.getinfo(f"{self._prefix}data/{key}")
-        if info.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"its member {info.filename} is compressed")
+        info = self._stored(f"data/{key}")
         header = self._bytes[info.header_offset :][:_LOCAL_HEADER_BYTES].tobytes()
         name_length, extra_length = struct.unpack_from("<HH", header, 26)
         start = info.header_offset + _LOCAL_HEADER_BYTES + name_length + extra_length
         length = count * np.dtype(dtype).itemsize
-        if count < 0 or length > info.file_size or start + length > self._bytes.size:
+        if not 0 <= length <= info.file_size or not 0 <= start <= self._bytes.size - length:
             raise ValueError(f"its member {info.filename} is shorter than {length} bytes")
         return self._bytes[start : start + length].view(dtype)
 
+    def _small_member(self, name: str, limit: int) -> bytes:
+        info = self._stored(name)
+        if info.file_size > limit:
+            raise ValueError(f"its member {name} has {info.file_size} bytes, more than any has")
+        with self._archive.open(info) as member:
+            return member.read(limit)
 
-@dataclass(frozen=True, slots=True)
-class _StorageType:
+    def _stored(self, name: str) -> zipfile.ZipInfo:
+        info = self._archive.getinfo(self._prefix + name)
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"its member {info.filename} is compressed")
+        return info
+
+
+class _StorageType(NamedTuple):
     """Stands for a storage class that a pickle names."""
 
     dtype: str
 
 
-class _RestrictedUnpickler(pickle.Unpickler):
-    def __init__(self, archive: _Archive) -> None:
-        super().__init__(io.BytesIO(archive.structure()))
-        self._archive = archive
+class _Storage(NamedTuple):
+    """The elements that tensors are views of; only `_rebuild_tensor` looks inside."""
 
-    def find_class(self, module: str, name: str) -> object:
-        if module in {"torch", "torch.storage"} and name in _STORAGE_DTYPES:
-            return _StorageType(_STORAGE_DTYPES[name])
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(
-                f"its pickle asks for {module}.{name}, and only tensors are read. It is no plain"
-                " state dict, or somebody tampered with it: use the released file"
-            ) from None
+    elements: NDArray[Any]
 
-    def persistent_load(self, pid: Any) -> NDArray[Any]:  # noqa: ANN401 - a pickle names anything
-        match pid:
-            case ("storage", _StorageType(dtype=dtype), str(key), str(), int(count)):
-                return self._archive.storage(key, dtype, count)
-        raise pickle.UnpicklingError("its pickle names a storage in an unknown way")
+
+class _Function(NamedTuple):
+    """Stands for a function that a pickle names."""
+
+    call: Callable[..., object]
+
+
+def _is_sizes(value: object) -> bool:
+    """Whether it is a tuple of numbers from 0."""
+    return (
+        type(value) is tuple
+        and len(value) <= _MAX_DIMENSIONS
+        and all(type(size) is int and size >= 0 for size in value)
+    )
 
 
 def _rebuild_tensor(
-    storage: NDArray[Any], offset: int, shape: tuple[int, ...], stride: tuple[int, ...], *_: object
+    storage: object, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], *_: object
 ) -> NDArray[Any]:
     """One tensor as a view of its storage; the other arguments concern gradients."""
-    if len(shape) != len(stride) or min((offset, *shape, *stride), default=0) < 0:
-        raise ValueError("a tensor has a negative size")
+    if not isinstance(storage, _Storage):
+        _refuse("a tensor is made of something else than a storage")
+    if not (_is_sizes((offset,)) and _is_sizes(shape) and _is_sizes(stride)):
+        raise ValueError("a tensor has a negative or no size")
+    if len(shape) != len(stride):
+        raise ValueError("a tensor has a stride for another shape")
+    elements = storage.elements
+    if 0 in shape:
+        return np.empty(shape, elements.dtype)
+    # Python's numbers don't overflow: what reaches numpy lies within the storage.
     last = offset + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    if prod(shape) and last >= storage.size:
+    if last >= elements.size or prod(shape) > elements.size:
         raise ValueError("a tensor reaches past its storage")
     return np.lib.stride_tricks.as_strided(
-        storage[offset:],
+        elements[offset:],
         shape,
-        tuple(step * storage.itemsize for step in stride),
+        tuple(
+            (step if size > 1 else 1) * elements.itemsize
+            for size, step in zip(shape, stride, strict=True)
+        ),
         writeable=False,
     )
 
 
-def _rebuild_parameter(data: NDArray[Any], *_: object) -> NDArray[Any]:
+def _rebuild_parameter(data: object, *_: object) -> NDArray[Any]:
+    if not isinstance(data, np.ndarray):
+        _refuse("a parameter is made of something else than a tensor")
     return data
 
 
-_ALLOWED: dict[tuple[str, str], Callable[..., object]] = {
-    ("collections", "OrderedDict"): OrderedDict,
-    ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
-    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
-    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
+def _ordered_dict() -> dict[str, object]:
+    return {}
+
+
+_FUNCTIONS: dict[tuple[str, str], _Function] = {
+    ("collections", "OrderedDict"): _Function(_ordered_dict),
+    ("torch._utils", "_rebuild_tensor"): _Function(_rebuild_tensor),
+    ("torch._utils", "_rebuild_tensor_v2"): _Function(_rebuild_tensor),
+    ("torch._utils", "_rebuild_parameter"): _Function(_rebuild_parameter),
 }
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_VALUES = frozenset(
+    {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE"}
+)
+_CONTAINERS: dict[str, type] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_TUPLE_LENGTHS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
-def _load(archive: _Archive) -> object:
-    return _RestrictedUnpickler(archive).load()
+class _Machine:
+    """Follows the instructions of one pickle."""
+
+    def __init__(self, archive: _Archive) -> None:
+        self._archive = archive
+        self._stack: list[Any] = []
+        self._below: list[list[Any]] = []
+        self._memo: dict[int, Any] = {}
+        self._actions: dict[str, Callable[[Any], None]] = {
+            **dict.fromkeys(("PROTO", "FRAME"), lambda _argument: None),
+            **dict.fromkeys(("BINPUT", "LONG_BINPUT"), self._put),
+            **dict.fromkeys(("BINGET", "LONG_BINGET"), self._get),
+            "MARK": self._mark,
+            "TUPLE": self._tuple,
+            "APPEND": self._append,
+            "APPENDS": self._appends,
+            "SETITEM": self._set_item,
+            "SETITEMS": self._set_items,
+            "GLOBAL": self._global,
+            "STACK_GLOBAL": self._stack_global,
+            "MEMOIZE": self._memoize,
+            "BINPERSID": self._persistent,
+            "REDUCE": self._reduce,
+            "BUILD": self._build,
+        }
+
+    def run(self) -> object:
+        instructions = pickletools.genops(self._archive.structure())
+        for number, (opcode, argument, _position) in enumerate(instructions):
+            if number >= _MAX_INSTRUCTIONS:
+                _refuse("its pickle has more instructions than any checkpoint's")
+            name = opcode.name
+            if name in _VALUES:
+                self._stack.append(argument)
+            elif name in _CONSTANTS:
+                self._stack.append(_CONSTANTS[name])
+            elif name in _CONTAINERS:
+                self._stack.append(_CONTAINERS[name]())
+            elif name in _TUPLE_LENGTHS:
+                self._stack.append(tuple(self._pop(_TUPLE_LENGTHS[name])))
+            elif name in self._actions:
+                self._actions[name](argument)
+            elif name != "STOP":
+                _refuse(f"its pickle has the instruction {name}, which no plain state dict has")
+        return self._pop(1)[0]
+
+    def _pop(self, count: int) -> list[Any]:
+        if len(self._stack) < count:
+            raise ValueError("its pickle takes more than it made")
+        taken = self._stack[-count:]
+        del self._stack[-count:]
+        return taken
+
+    def _mark(self, _argument: object) -> None:
+        self._below.append(self._stack)
+        self._stack = []
+
+    def _pop_mark(self) -> list[Any]:
+        taken, self._stack = self._stack, self._below.pop()
+        return taken
+
+    def _tuple(self, _argument: object) -> None:
+        items = tuple(self._pop_mark())
+        self._stack.append(items)
+
+    def _put(self, place: int) -> None:
+        self._memo[place] = self._stack[-1]
+
+    def _memoize(self, _argument: object) -> None:
+        self._memo[len(self._memo)] = self._stack[-1]
+
+    def _get(self, place: int) -> None:
+        self._stack.append(self._memo[place])
+
+    def _append(self, _argument: object) -> None:
+        self._extend(self._pop(1))
+
+    def _appends(self, _argument: object) -> None:
+        self._extend(self._pop_mark())
+
+    def _extend(self, items: list[Any]) -> None:
+        if type(self._stack[-1]) is not list:
+            _refuse("its pickle appends to something else than a list")
+        self._stack[-1].extend(items)
+
+    def _set_item(self, _argument: object) -> None:
+        self._update(self._pop(2))
+
+    def _set_items(self, _argument: object) -> None:
+        self._update(self._pop_mark())
+
+    def _update(self, items: list[Any]) -> None:
+        if type(self._stack[-1]) is not dict:
+            _refuse("its pickle sets items of something else than a dict")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if type(key) is not str or len(key) > _MAX_KEY_LENGTH or not key.isprintable():
+                _refuse("a name in it is no text that can be printed")
+            self._stack[-1][key] = value
+
+    def _global(self, argument: str) -> None:
+        module, _, name = argument.partition(" ")
+        self._push_named(module, name)
+
+    def _stack_global(self, _argument: object) -> None:
+        module, name = self._pop(2)
+        self._push_named(str(module), str(name))
+
+    def _push_named(self, module: str, name: str) -> None:
+        if module in {"torch", "torch.storage"} and name in _STORAGE_DTYPES:
+            self._stack.append(_StorageType(_STORAGE_DTYPES[name]))
+            return
+        if (module, name) not in _FUNCTIONS:
+            _refuse(
+                f"its pickle asks for {_shown(f'{module}.{name}')}, and only tensors are read. It"
+                " is no plain state dict, or somebody tampered with it: use the released file"
+            )
+        self._stack.append(_FUNCTIONS[module, name])
+
+    def _persistent(self, _argument: object) -> None:
+        match self._pop(1)[0]:
+            case ("storage", _StorageType(dtype=dtype), str(key), str(), int(count)) if (
+                key.isascii() and key.isalnum()
+            ):
+                self._stack.append(_Storage(self._archive.storage(key, dtype, count)))
+            case _:
+                _refuse("its pickle names a storage in an unknown way")
+
+    def _reduce(self, _argument: object) -> None:
+        function, arguments = self._pop(2)
+        if not isinstance(function, _Function) or type(arguments) is not tuple:
+            _refuse("its pickle calls something else than a function")
+        self._stack.append(function.call(*arguments))
+
+    def _build(self, _argument: object) -> None:
+        """Attributes of an ordered dict, as torch's state dicts have them, tell nothing."""
+        self._pop(1)
+        if type(self._stack[-1]) is not dict:
+            _refuse("its pickle sets attributes of something else than a dict")

@@ -1,5 +1,6 @@
 import os
 import pickle
+import struct
 import zipfile
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from support.cosyvoice import TINY
 from support.torch_zip import save_torch
+from utterd.engines.cosyvoice.conversion import torch_file
 from utterd.engines.cosyvoice.conversion.torch_file import read_torch_file
 from utterd.errors import ConfigurationError
 
@@ -129,3 +131,125 @@ def test_bytes_that_are_no_archive_are_refused(tmp_path: Path):
 
     with pytest.raises(ConfigurationError, match=r"torch 1\.6 or newer"):
         read_torch_file(path)
+
+
+def unicode(text: str) -> bytes:
+    return b"X" + struct.pack("<I", len(text.encode())) + text.encode()
+
+
+def integer(number: int) -> bytes:
+    return b"\x8a\x10" + number.to_bytes(16, "little", signed=True)
+
+
+def items(*parts: bytes) -> bytes:
+    return b"(" + b"".join(parts) + b"t"
+
+
+STORAGE = items(
+    unicode("storage"), b"ctorch\nFloatStorage\n", unicode("0"), unicode("cpu"), integer(4)
+)
+
+
+def tensor(
+    storage: bytes, offset: int = 0, shape: tuple[int, ...] = (4,), stride: tuple[int, ...] = (1,)
+) -> bytes:
+    arguments = items(
+        storage, integer(offset), items(*map(integer, shape)), items(*map(integer, stride))
+    )
+    return b"ctorch._utils\n_rebuild_tensor\n" + arguments + b"R"
+
+
+def write_storage(path: Path, pickled: bytes, *, byteorder: bytes = b"little") -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x/data.pkl", b"\x80\x02" + pickled + b".")
+        archive.writestr("x/byteorder", byteorder)
+        archive.writestr("x/data/0", bytes(16))
+    return path
+
+
+def test_a_tensor_of_a_tensor_is_refused(tmp_path: Path):
+    """A tensor that claims another as its storage reads no memory."""
+    inner = tensor(STORAGE + b"Q", shape=(4,), stride=(0,))
+    pickled = tensor(inner, shape=(192,), stride=(10**9,))
+
+    with pytest.raises(ConfigurationError, match="something else than a storage"):
+        read_torch_file(write_storage(tmp_path / "x.pt", pickled))
+
+
+@pytest.mark.parametrize(
+    ("offset", "shape", "stride"),
+    [
+        (0, (2**40,), (0,)),
+        (0, (2**20, 2**20), (0, 0)),
+        (0, (2,), (2**70,)),
+        (2**100, (1,), (1,)),
+        (3, (4,), (-1,)),
+        (-1, (1,), (1,)),
+        (0, (0, 2**100), (1, 1)),
+        (0, (1,) * 9, (1,) * 9),
+        (0, (4,), (1, 1)),
+    ],
+)
+def test_sizes_are_checked_before_they_are_used(
+    tmp_path: Path, offset: int, shape: tuple[int, ...], stride: tuple[int, ...]
+):
+    """Huge, negative and expanded sizes are refused, whatever they multiply to."""
+    pickled = tensor(STORAGE + b"Q", offset, shape, stride)
+
+    with pytest.raises(ConfigurationError, match="did not write it"):
+        read_torch_file(write_storage(tmp_path / "x.pt", pickled))
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        b"ctorch._utils\n_rebuild_tensor_v2\n(N}" + unicode("__defaults__") + b"Nstb",
+        b"ctorch\nFloatStorage\n]" + unicode("O") + b"ab",
+        tensor(STORAGE + b"Q") + b"}b",
+        b"}" + items(integer(1)) + b"Ns",
+        b"}" + unicode("\x1b[31m") + b"Ns",
+        b"}" + b"X\x03\x00\x00\x00\xed\xa0\x80" + b"Ns",
+        b"(" + unicode("x") + b"ios\nsystem\n",
+        b"\x8f",
+    ],
+)
+def test_nothing_but_dicts_can_be_changed(tmp_path: Path, pickled: bytes):
+    """State of functions, types and tensors, other keys than names and other instructions."""
+    with pytest.raises(ConfigurationError, match="is refused"):
+        read_torch_file(write_storage(tmp_path / "x.pt", pickled))
+
+
+def test_attributes_of_a_state_dict_are_left_out(tmp_path: Path):
+    """The metadata that torch hangs on a state dict changes nothing of it."""
+    pickled = b"ccollections\nOrderedDict\n)R" + unicode("a") + b"Ns}" + unicode("items") + b"Nsb"
+
+    assert read_torch_file(write_storage(tmp_path / "x.pt", pickled)) == {"a": None}
+
+
+def test_small_members_are_small(tmp_path: Path):
+    """A byte order of many bytes is refused and not read."""
+    path = write_storage(tmp_path / "x.pt", b"}", byteorder=b"little" * 100)
+
+    with pytest.raises(ConfigurationError, match="byteorder has 600 bytes"):
+        read_torch_file(path)
+
+
+def test_a_far_memo_takes_no_memory(tmp_path: Path):
+    """A place in the memo may have any number."""
+    path = write_storage(tmp_path / "x.pt", b"}r\xff\xff\xff\xff")
+
+    assert read_torch_file(path) == {}
+
+
+def test_a_pickle_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """More instructions than a checkpoint has are not followed."""
+    monkeypatch.setattr(torch_file, "_MAX_INSTRUCTIONS", 10)
+
+    with pytest.raises(ConfigurationError, match="more instructions"):
+        read_torch_file(write_storage(tmp_path / "x.pt", b"]" + b"q\x00" * 10))
+
+
+def test_a_directory_is_named(tmp_path: Path):
+    """A directory in a file's place is told as what it is."""
+    with pytest.raises(ConfigurationError, match="can't be read"):
+        read_torch_file(tmp_path)
