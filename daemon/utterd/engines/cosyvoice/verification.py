@@ -1,9 +1,11 @@
 """`utterd bundle verify`: whether a bundle is whole, runs, and computes what a reference says."""
 
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +31,9 @@ _FLOAT32_TOLERANCES = {
 _INT8_SHARE = 0.1
 _ALWAYS_FLOAT32 = frozenset({"f0", "source"})
 
-Reference = Mapping[str, NDArray[Any]]
+# A reference of the released checkpoint has about 30 MiB.
+_MAX_REFERENCE_BYTES = 1024 * 1024 * 1024
+
 Pairs = Iterator[tuple[NDArray[Any], NDArray[Any]]]
 
 
@@ -138,19 +142,106 @@ def _shapes(stages: Stages) -> Check:
     return Check(name="shapes", passed=True, message="all stages give what the manifest says")
 
 
-def _read_reference(path: Path) -> Reference:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
-    except (OSError, ValueError, EOFError) as error:
+class _Reference:
+    """Arrays of a reference; each input is what the stage takes before it reaches the stage."""
+
+    def __init__(self, path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._path = path
+        self._arrays = arrays
+
+    def numbered(self, pattern: str) -> Iterator[int]:
+        """The numbers from 0 on that make a pattern the name of an array."""
+        number = 0
+        while pattern.format(number) in self._arrays:
+            yield number
+            number += 1
+
+    def wanted(self, key: str) -> NDArray[Any]:
+        """What a stage should give; it is looked at when it is compared."""
+        return self._array(key)
+
+    def ids(self, key: str, *, below: int, at_most: int, batch: bool = True) -> NDArray[np.int64]:
+        """Token ids, shape (n,), from an array (1, n) or, without `batch`, (n,)."""
+        array = self._array(key)
+        leading = (1,) if batch else ()
+        if array.dtype.kind not in "iu" or array.shape[:-1] != leading or array.ndim == 0:
+            self._refuse(
+                key,
+                f"is {array.dtype} of shape {array.shape}, not token ids of shape"
+                f" {(*leading, 'any')}".replace("'", ""),
+            )
+        ids = array.reshape(-1)
+        if not 0 < ids.size <= at_most:
+            self._refuse(key, f"has {ids.size} token ids, not 1 to {at_most}")
+        if int(ids.min()) < 0 or int(ids.max()) >= below:
+            self._refuse(key, f"has token ids outside of 0 to {below - 1}")
+        return ids.astype(np.int64)
+
+    def numbers(self, key: str, *shape: int | None) -> NDArray[np.float32]:
+        """Finite float32; None in the shape fits any size but 0."""
+        array = self._array(key)
+        fits = len(array.shape) == len(shape) and all(
+            size == wanted or (wanted is None and size > 0)
+            for wanted, size in zip(shape, array.shape, strict=True)
+        )
+        if array.dtype.kind != "f" or not fits:
+            expected = ", ".join("any" if size is None else str(size) for size in shape)
+            self._refuse(
+                key, f"is {array.dtype} of shape {array.shape}, not float of shape ({expected})"
+            )
+        with np.errstate(over="ignore"):
+            numbers = array.astype(np.float32)
+        if not np.isfinite(numbers).all():
+            self._refuse(key, "holds NaN or infinity")
+        return numbers
+
+    def speaker(self, bundle: Bundle, key: str) -> NDArray[np.float32]:
+        """The embedding of the voice that an array names."""
+        array = self._array(key)
+        if array.dtype.kind != "U" or array.shape or str(array) not in bundle.voices:
+            self._refuse(key, f"names none of the bundle's voices {', '.join(bundle.voices)}")
+        return bundle.voices[str(array)].speaker
+
+    def _array(self, key: str) -> NDArray[Any]:
+        if key not in self._arrays:
+            raise ConfigurationError(
+                f"the reference has no array {key}: name the reference of this checkpoint"
+            )
+        return self._arrays[key]
+
+    def _refuse(self, key: str, reason: str) -> NoReturn:
         raise ConfigurationError(
-            f"{path} is no .npz of plain arrays ({error}): name the reference of this checkpoint"
+            f"{self._path}: {key} {reason}: name the reference of this checkpoint"
+        )
+
+
+def _read_reference(path: Path) -> _Reference:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size_bytes = sum(info.file_size for info in archive.infolist())
+        if size_bytes > _MAX_REFERENCE_BYTES:
+            raise ValueError(f"it would take {size_bytes} bytes of memory")
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+    except (
+        *(OSError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError, OverflowError),
+        *(ValueError, TypeError, KeyError, RuntimeError, SyntaxError),
+    ) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigurationError(
+            f"{path} is no .npz of plain arrays ({' '.join(ascii(reason)[1:-1].split())}): name"
+            " the reference of this checkpoint"
         ) from error
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ConfigurationError(
+            f"{path} holds something else than arrays: name the reference of this checkpoint"
+        )
+    return _Reference(path, arrays)
 
 
-def _compare(stages: Stages, reference: Reference) -> Iterator[Check]:
+def _compare(stages: Stages, reference: _Reference) -> Iterator[Check]:
     int8 = stages.bundle.manifest.precision is Precision.INT8
-    parts: dict[str, Callable[[Stages, Reference], Pairs]] = {
+    parts: dict[str, Callable[[Stages, _Reference], Pairs]] = {
         "text encoding": _text_encodings,
         "logits": _logits,
         "mel": _mels,
@@ -159,18 +250,20 @@ def _compare(stages: Stages, reference: Reference) -> Iterator[Check]:
         "waveform": _waveform,
     }
     for name, part in parts.items():
-        try:
-            pairs = list(part(stages, reference))
-        except KeyError as error:
-            raise ConfigurationError(
-                f"the reference has no array or voice {error.args[0]}: name the reference of this"
-                " checkpoint"
-            ) from error
+        pairs = list(part(stages, reference))
         if not pairs:
             raise ConfigurationError(
                 f"the reference has nothing to compare {name} with: name the reference of this"
                 " checkpoint"
             )
+        unfit = next((reason for pair in pairs if (reason := _unfit(*pair))), None)
+        if unfit is not None:
+            yield Check(
+                name=name,
+                passed=False,
+                message=f"the reference {unfit}: it is of another checkpoint, or damaged",
+            )
+            continue
         tolerance = _FLOAT32_TOLERANCES[name]
         if int8 and name not in _ALWAYS_FLOAT32:
             tolerance = _INT8_SHARE * max(float(np.abs(wanted).max()) for _, wanted in pairs)
@@ -186,63 +279,98 @@ def _compare(stages: Stages, reference: Reference) -> Iterator[Check]:
         )
 
 
-def _difference(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+def _unfit(found: NDArray[Any], wanted: NDArray[Any]) -> str | None:
+    """Why what is wanted can be compared with nothing, or None."""
+    if wanted.dtype.kind != "f":
+        return f"is of {wanted.dtype} and no floating-point numbers"
     if found.shape != wanted.shape:
-        return float("inf")
-    difference = float(np.abs(found - wanted).max(initial=0.0))
+        return f"has the shape {wanted.shape}, and the bundle gives {found.shape}"
+    if not np.isfinite(wanted).all():
+        return "holds NaN or infinity"
+    if np.abs(wanted).max(initial=0.0) > np.finfo(np.float32).max:
+        return "holds numbers beyond float32"
+    return None
+
+
+def _difference(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    with np.errstate(all="ignore"):
+        difference = float(np.abs(found - wanted).max(initial=0.0))
     return difference if np.isfinite(difference) else float("inf")
 
 
-def _numbered(reference: Reference, pattern: str) -> Iterator[int]:
-    number = 0
-    while pattern.format(number) in reference:
-        yield number
-        number += 1
+def _text_ids(stages: Stages, reference: _Reference, number: int) -> NDArray[np.int64]:
+    manifest = stages.bundle.manifest
+    return reference.ids(
+        f"lm{number}_text_ids",
+        below=manifest.text_vocabulary,
+        at_most=manifest.text_encoder.positions,
+    )
 
 
-def _speaker(stages: Stages, reference: Reference, key: str) -> NDArray[np.float32]:
-    return stages.bundle.voices[str(reference[key])].speaker
+def _text_encodings(stages: Stages, reference: _Reference) -> Pairs:
+    for number in reference.numbered("lm{}_text_ids"):
+        found = stages.text_encoder.encoding(_text_ids(stages, reference, number))
+        yield found[None], reference.wanted(f"lm{number}_text_encoding")
 
 
-def _text_encodings(stages: Stages, reference: Reference) -> Pairs:
-    for number in _numbered(reference, "lm{}_text_ids"):
-        ids = reference[f"lm{number}_text_ids"][0]
-        yield stages.text_encoder.encoding(ids), reference[f"lm{number}_text_encoding"][0]
-
-
-def _logits(stages: Stages, reference: Reference) -> Pairs:
-    model = stages.language_model
-    for number in _numbered(reference, "lm{}_text_ids"):
-        rows = stages.text_encoder.encode(reference[f"lm{number}_text_ids"][0])
-        prompt = model.prompt(rows, _speaker(stages, reference, f"lm{number}_speaker"))
-        forced = reference[f"lm{number}_forced_tokens"]
+def _logits(stages: Stages, reference: _Reference) -> Pairs:
+    model, dims = stages.language_model, stages.bundle.manifest.language_model
+    for number in reference.numbered("lm{}_text_ids"):
+        rows = stages.text_encoder.encode(_text_ids(stages, reference, number))
+        speaker = reference.speaker(stages.bundle, f"lm{number}_speaker")
+        prompt = model.prompt(rows, speaker)
+        forced = reference.ids(
+            f"lm{number}_forced_tokens",
+            below=dims.speech_tokens,
+            at_most=dims.positions - len(prompt),
+            batch=False,
+        )
         cache = model.new_cache(rows=1, capacity=len(prompt) + len(forced))
         logits = [model.join(cache, 0, prompt)]
         logits.extend(model.step(cache, [0], forced[[step]])[0] for step in range(len(forced) - 1))
-        yield np.stack(logits), reference[f"lm{number}_logits"]
+        yield np.stack(logits), reference.wanted(f"lm{number}_logits")
 
 
-def _mels(stages: Stages, reference: Reference) -> Pairs:
-    for number in _numbered(reference, "flow{}_tokens"):
-        mel = stages.flow.mel(
-            reference[f"flow{number}_tokens"][0],
-            _speaker(stages, reference, f"flow{number}_speaker"),
-            reference[f"flow{number}_noise"][0],
+def _mels(stages: Stages, reference: _Reference) -> Pairs:
+    dims = stages.bundle.manifest.flow
+    for number in reference.numbered("flow{}_tokens"):
+        tokens = reference.ids(
+            f"flow{number}_tokens",
+            below=stages.bundle.manifest.language_model.speech_tokens,
+            at_most=dims.encoder.positions,
         )
-        yield mel, reference[f"flow{number}_mel"][0]
+        frames = stages.flow.mel_length(len(tokens))
+        mel = stages.flow.mel(
+            tokens,
+            reference.speaker(stages.bundle, f"flow{number}_speaker"),
+            reference.numbers(f"flow{number}_noise", 1, frames, dims.mel_bins)[0],
+        )
+        yield mel[None], reference.wanted(f"flow{number}_mel")
 
 
-def _f0(stages: Stages, reference: Reference) -> Pairs:
-    yield stages.vocoder.f0(reference["hift_mel"][0].T), reference["hift_f0"][0]
+def _hift_mel(stages: Stages, reference: _Reference) -> NDArray[np.float32]:
+    bins = stages.bundle.manifest.flow.mel_bins
+    return np.transpose(reference.numbers("hift_mel", 1, bins, None)[0])
 
 
-def _source(stages: Stages, reference: Reference) -> Pairs:
+def _f0(stages: Stages, reference: _Reference) -> Pairs:
+    yield stages.vocoder.f0(_hift_mel(stages, reference))[None], reference.wanted("hift_f0")
+
+
+def _source(stages: Stages, reference: _Reference) -> Pairs:
+    dims = stages.bundle.manifest.vocoder
+    f0 = reference.numbers("hift_f0", 1, None)[0]
+    samples = len(f0) * dims.samples_per_frame
     source = stages.vocoder.source(
-        reference["hift_f0"][0], reference["hift_phase"][:, 0], reference["hift_noise"]
+        f0,
+        reference.numbers("hift_phase", dims.harmonics, 1)[:, 0],
+        reference.numbers("hift_noise", dims.harmonics, samples),
     )
-    yield source, reference["hift_source"][0, 0]
+    yield source[None, None], reference.wanted("hift_source")
 
 
-def _waveform(stages: Stages, reference: Reference) -> Pairs:
-    waveform = stages.vocoder.waveform(reference["hift_mel"][0].T, reference["hift_source"][0, 0])
-    yield waveform, reference["hift_wav"][0]
+def _waveform(stages: Stages, reference: _Reference) -> Pairs:
+    mel = _hift_mel(stages, reference)
+    samples = len(mel) * stages.bundle.manifest.vocoder.samples_per_frame
+    source = reference.numbers("hift_source", 1, 1, samples)[0, 0]
+    yield stages.vocoder.waveform(mel, source)[None], reference.wanted("hift_wav")
