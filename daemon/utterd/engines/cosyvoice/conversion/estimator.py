@@ -14,6 +14,7 @@ from utterd.engines.cosyvoice.conversion.encoder import Pair, take_pair
 from utterd.engines.cosyvoice.conversion.graph import Graph
 from utterd.engines.cosyvoice.conversion.layers import Layers, LinearMaths
 from utterd.engines.cosyvoice.conversion.weights import Array, Weights
+from utterd.errors import ConfigurationError
 
 _PREFIX = "decoder.estimator"
 _GROUPS = 8
@@ -117,6 +118,11 @@ class EstimatorWriter:
             x, *take_pair(self._weights, f"{prefix}.norm1", None), _NORM_EPSILON
         )
         query, key, value = (take(f"{prefix}.attn1.to_{name}.weight", None, None) for name in "qkv")
+        if query.shape[0] % self._heads:
+            raise ConfigurationError(
+                f"cosyvoice.yaml: flow.decoder.estimator.num_heads is {self._heads}, flow.pt has"
+                f" {query.shape[0]} channels to share among them: use the released files"
+            )
         attended = graph.op(
             "MultiHeadAttention",
             *(layers.linear(normed, weight) for weight in (query, key, value)),

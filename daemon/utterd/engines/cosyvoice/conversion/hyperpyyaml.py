@@ -12,6 +12,10 @@ import yaml
 
 from utterd.errors import ConfigurationError
 
+# The released file has 8 KiB and a few hundred values.
+_MAX_BYTES = 256 * 1024
+_MAX_NODES = 50_000
+
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
@@ -45,36 +49,95 @@ def read_hyperpyyaml(path: Path) -> dict[str, Any]:
     """The file's tree of mappings, lists and scalars, its references resolved.
 
     Raises:
-        ConfigurationError: the file is missing or no YAML, or a reference leads nowhere.
+        ConfigurationError: the file is missing, no YAML or too large, or a reference leads nowhere.
     """
     try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - derived from SafeLoader
+        return _read(path)
     except FileNotFoundError:
         raise ConfigurationError(
             f"{path} is missing: name the directory that holds it, as it was released"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigurationError(f"{path} is not YAML ({error}): copy it again") from error
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} can't be read ({error.strerror or error}): check the file and its permissions"
+        ) from error
+    except (
+        *(yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError),
+        *(RecursionError, OverflowError, MemoryError),
+    ) as error:
+        # Several lines of the parser become one.
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"{path} is not YAML ({reason}): copy it again") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise ConfigurationError(f"{path} is larger than {_MAX_BYTES} bytes: copy it again")
+    loader = _Loader(content.decode("utf-8"))
+    try:
+        node = loader.get_single_node()
+        if _expanded(path, node, {}) > _MAX_NODES:
+            raise _too_large(path)
+        tree = None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
     if not isinstance(tree, dict):
         raise ConfigurationError(f"{path} holds no mapping: copy it again")
-    return cast("dict[str, Any]", _resolve(path, tree, tree, ()))
+    return cast("dict[str, Any]", _Resolver(path, tree).resolve(tree, ()))
 
 
-def _resolve(
-    path: Path, root: dict[str, Any], value: object, trail: tuple[_Reference, ...]
-) -> object:
-    match value:
-        case dict():
-            return {key: _resolve(path, root, item, trail) for key, item in value.items()}
-        case list():
-            return [_resolve(path, root, item, trail) for item in value]
-        case _Reference():
-            if value in trail:
-                raise ConfigurationError(f"{path}: <{value.path[0]}> refers to itself")
-            target: Any = root
-            for name in value.path:
-                if not isinstance(target, dict) or name not in target:
-                    raise ConfigurationError(f"{path}: <{name}> is not defined: copy it again")
-                target = target[name]
-            return _resolve(path, root, target, (*trail, value))
-    return value
+def _too_large(path: Path) -> ConfigurationError:
+    return ConfigurationError(f"{path} stands for more than {_MAX_NODES} values: copy it again")
+
+
+def _expanded(path: Path, node: yaml.Node | None, counts: dict[int, int]) -> int:
+    """How many values a node stands for when each alias is written out."""
+    if id(node) not in counts:
+        # Whoever meets 0 is inside of the node.
+        counts[id(node)] = 0
+        parts: list[yaml.Node] = []
+        match node:
+            case yaml.MappingNode():
+                parts = [part for pair in node.value for part in pair]
+            case yaml.SequenceNode():
+                parts = node.value
+        counts[id(node)] = 1 + sum(_expanded(path, part, counts) for part in parts)
+    elif not counts[id(node)]:
+        raise ConfigurationError(f"{path}: an alias stands inside of its own anchor: copy it again")
+    return counts[id(node)]
+
+
+class _Resolver:
+    """Puts what they name in the place of references."""
+
+    def __init__(self, path: Path, root: dict[str, Any]) -> None:
+        self._path = path
+        self._root = root
+        self._count = 0
+
+    def resolve(self, value: object, trail: tuple[_Reference, ...]) -> object:
+        self._count += 1
+        if self._count > _MAX_NODES:
+            raise _too_large(self._path)
+        match value:
+            case dict():
+                return {key: self.resolve(item, trail) for key, item in value.items()}
+            case list():
+                return [self.resolve(item, trail) for item in value]
+            case _Reference():
+                if value in trail:
+                    raise ConfigurationError(
+                        f"{self._path}: <{value.path[0]}> refers to itself: copy it again"
+                    )
+                return self.resolve(self._target(value), (*trail, value))
+        return value
+
+    def _target(self, reference: _Reference) -> object:
+        target: Any = self._root
+        for name in reference.path:
+            if not isinstance(target, dict) or name not in target:
+                raise ConfigurationError(f"{self._path}: <{name}> is not defined: copy it again")
+            target = target[name]
+        return target

@@ -17,6 +17,7 @@ from utterd.engines.cosyvoice.conversion.static_quantization import (
     quantized_convolution,
 )
 from utterd.engines.cosyvoice.conversion.weights import Array, Weights
+from utterd.errors import ConfigurationError
 
 _ALPHA_FLOOR = 1e-9
 # conv_post is preceded by PyTorch's own default slope, not by the configured one.
@@ -131,6 +132,8 @@ class HiftWriter:
     def _upsample(self, x: str, level: int, rate: int) -> str:
         weight = self._weights.take_normed(f"ups.{level}", None, None, None)
         bias = self._weights.take(f"ups.{level}.bias", weight.shape[1])
+        if weight.shape[2] < rate or (weight.shape[2] - rate) % 2:
+            raise _unfit_rates(f"ups.{level}")
         padding = (weight.shape[2] - rate) // 2
         return self._graph.op(
             "ConvTranspose",
@@ -143,6 +146,8 @@ class HiftWriter:
 
     def _source(self, source: str, level: int, stride: int) -> str:
         weight, bias = take_pair(self._weights, f"source_downs.{level}", None, None, None)
+        if weight.shape[2] != (2 * stride if stride > 1 else 1):
+            raise _unfit_rates(f"source_downs.{level}")
         padding = stride // 2 if stride > 1 else 0
         down = self._graph.op(
             "Conv",
@@ -183,6 +188,13 @@ class HiftWriter:
         wave = graph.op("Sin", graph.op("Mul", x, graph.constant(alpha, "alpha")))
         inverse = graph.constant((1 / (alpha + np.float32(_ALPHA_FLOOR))).astype(np.float32))
         return graph.op("Add", x, graph.op("Mul", graph.op("Mul", wave, wave), inverse))
+
+
+def _unfit_rates(name: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"cosyvoice.yaml: hift.upsample_rates does not fit to {name} of hift.pt: use the released"
+        " files"
+    )
 
 
 def _take_convolution(weights: Weights, prefix: str) -> tuple[Array, Array]:

@@ -51,6 +51,13 @@ def test_nothing_is_called(tmp_path: Path):
         ("a: !ref <a>", "<a> refers to itself"),
         ("a: [1", "is not YAML"),
         ("- 1", "holds no mapping"),
+        ("", "holds no mapping"),
+        ("a: 2001-99-99", "is not YAML"),
+        ("a: 0b_", "is not YAML"),
+        ("a: !!bool x", "is not YAML"),
+        ("a: " + "[" * 2000 + "]" * 2000, "is not YAML"),
+        ("a: &a [*a]", "inside of its own anchor"),
+        ("x: " + "y" * 300_000, "is larger than"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path: Path, text: str, message: str):
@@ -63,3 +70,25 @@ def test_a_missing_file_is_named(tmp_path: Path):
     """The error of a missing file names it."""
     with pytest.raises(ConfigurationError, match=r"cosyvoice\.yaml is missing"):
         read_hyperpyyaml(tmp_path / "cosyvoice.yaml")
+
+
+def test_aliases_and_references_are_not_multiplied(tmp_path: Path):
+    """A short file that stands for millions of values is refused before they are made."""
+    aliases = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+    )
+    references = "b0: [1]\n" + "".join(
+        f"b{n}: [!ref <b{n - 1}>, !ref <b{n - 1}>]\n" for n in range(1, 30)
+    )
+
+    for text in (aliases, references):
+        with pytest.raises(ConfigurationError, match="more than 50000 values"):
+            read_hyperpyyaml(write(tmp_path, text))
+
+
+def test_the_message_has_one_line(tmp_path: Path):
+    """What the parser tells in several lines is told in one."""
+    with pytest.raises(ConfigurationError) as refused:
+        read_hyperpyyaml(write(tmp_path, "a: [1\nb: }"))
+
+    assert "\n" not in str(refused.value)
