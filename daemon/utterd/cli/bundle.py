@@ -1,6 +1,8 @@
 """`bundle`: converts a released checkpoint to what the gateway runs, and verifies the result."""
 
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -67,7 +69,7 @@ def convert(
             f"conversion needs the package {error.name}: pip install 'utterd[convert]'"
         ) from error
     limits = _limits(limit or [])
-    with _progress() as report:
+    with _signals_clean_up(), _progress() as report:
         made = convert_checkpoint(
             checkpoint, out, precision=precision, vocoder=vocoder, report=report, limits=limits
         )
@@ -137,6 +139,36 @@ def _limits(given: list[str]) -> Quality:
         raise typer.BadParameter(
             f"--limit {first['loc'][0]}: {first['msg']}; write for example mel_error=0.2"
         ) from error
+
+
+@contextmanager
+def _signals_clean_up() -> Iterator[None]:
+    """SIGTERM and SIGHUP leave the block as Ctrl-C does, so that no half of a bundle stays.
+
+    The status is the shell's for the signal.
+    """
+
+    def leave(number: int, _frame: object) -> None:
+        # A second one would interrupt the cleaning.
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    # nohup's choice stands.
+    signals = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    if threading.current_thread() is not threading.main_thread():
+        signals = []
+    for number in signals:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

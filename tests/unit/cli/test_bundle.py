@@ -1,4 +1,5 @@
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from support.cosyvoice import REFERENCE, TINY
 from utterd.cli.exit_status import ExitStatus
 from utterd.engines.cosyvoice.bundle import open_bundle
+from utterd.engines.cosyvoice.conversion import convert
 
 FLOAT32 = ("--precision", "float32")
 
@@ -98,3 +100,24 @@ def test_a_limit_that_is_none(utterd, tmp_path: Path, limit: str):
 
     assert ran.status == ExitStatus.USAGE
     assert "--limit" in ran.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_conversion_leaves_nothing(
+    utterd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals
+):
+    """A signal in the middle of the work takes the scratch directory away."""
+    found: list[list[str]] = []
+
+    def stopped(*_arguments: object) -> None:
+        found.append([path.name for path in tmp_path.iterdir()])
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(convert, "write_voices", stopped)
+
+    ran = utterd("bundle", "convert", str(TINY), "-o", str(tmp_path / "bundle"), *FLOAT32)
+
+    assert ran.status == 128 + number
+    assert len(found[0]) == 1
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(number) is signal.SIG_DFL

@@ -2,9 +2,11 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from support.cosyvoice import DATA, PRESETS, TINY, Dims, flow_shapes, hift_shapes, llm_shapes
+from support.torch_zip import save_torch
 from utterd.engines.cosyvoice.bundle import Bundle, open_bundle, verify_files
 from utterd.engines.cosyvoice.conversion.convert import CHECKPOINT_FILES, convert
 from utterd.engines.cosyvoice.manifest import Precision
@@ -168,3 +170,80 @@ def test_our_checkpoints_have_the_released_layout(name: str, shapes):
     released = json.loads((DATA / "full-size-shapes.json").read_text(encoding="utf-8"))[name]
 
     assert {key: list(shape) for key, shape in shapes(Dims()).items()} == released
+
+
+@pytest.mark.parametrize("name", ["", " ", "a/b", "a\\b", "..\\x", "x" * 129])
+def test_a_voice_needs_a_name(checkpoint: Path, tmp_path: Path, name: str):
+    """A voice whose name can't be typed or would be a path is refused."""
+    save_torch(checkpoint / "spk2info.pt", {name: {"embedding": np.ones((1, 192))}})
+
+    with pytest.raises(ConfigurationError, match=r"spk2info\.pt: a voice can't have the name"):
+        attempt(checkpoint, tmp_path / "bundle")
+
+
+@pytest.mark.parametrize("name", ["\n", "\x1b[31m", "\u202e"])
+def test_a_name_with_control_characters_is_refused(checkpoint: Path, tmp_path: Path, name: str):
+    """Nothing in the file reaches a terminal as a control sequence."""
+    save_torch(checkpoint / "spk2info.pt", {name: {"embedding": np.ones((1, 192))}})
+
+    with pytest.raises(ConfigurationError, match=r"spk2info\.pt is refused") as refused:
+        attempt(checkpoint, tmp_path / "bundle")
+
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("embedding", "message"),
+    [
+        (np.full((1, 192), np.nan), "holds NaN, infinity"),
+        (np.full((1, 192), np.inf), "holds NaN, infinity"),
+        (np.full((1, 192), 3e38), "numbers beyond measure"),
+        (np.ones((1, 191)), "no embedding of 192"),
+        ("x" * 192, "no embedding of 192"),
+    ],
+)
+def test_a_voice_needs_an_embedding(
+    checkpoint: Path, tmp_path: Path, embedding: object, message: str
+):
+    """An embedding that is not finite, of another size or none at all is refused."""
+    save_torch(checkpoint / "spk2info.pt", {"x": {"embedding": embedding}})
+
+    with pytest.raises(ConfigurationError, match=message):
+        attempt(checkpoint, tmp_path / "bundle")
+
+
+def test_a_dangling_link_is_refused_before_the_work(checkpoint: Path, tmp_path: Path):
+    """A link that leads nowhere is not written through, and nothing is computed first."""
+    (tmp_path / "bundle").symlink_to(tmp_path / "nowhere")
+    steps: list[str] = []
+
+    with pytest.raises(ConfigurationError, match="exists"):
+        convert(checkpoint, tmp_path / "bundle", precision=Precision.FLOAT32, report=steps.append)
+
+    assert steps == []
+
+
+def test_a_full_disk_is_told(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The file that was being written is named with the cause, and nothing of it is left."""
+    save = np.save
+
+    def full(file: Path, *arguments: object) -> None:
+        if file.name == "flow_tokens.npy":
+            file.write_bytes(b"half")
+            raise OSError("1024 requested and 0 written")
+        save(file, *arguments)
+
+    monkeypatch.setattr(np, "save", full)
+
+    with pytest.raises(ConfigurationError, match=r"flow_tokens\.npy can't be written \(1024 requ"):
+        attempt(checkpoint, tmp_path / "bundle")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint"]
+
+
+def test_a_place_that_is_no_directory_is_told(checkpoint: Path, tmp_path: Path):
+    """An output below a file is refused with the cause."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ConfigurationError, match="can't be written"):
+        attempt(checkpoint, tmp_path / "file" / "bundle")

@@ -43,6 +43,7 @@ from utterd.errors import ConfigurationError
 # tokens and 20 speech tokens for each; the rest is for the prompt of a zero-shot voice.
 _TEXT_POSITIONS = 1024
 _SPEECH_POSITIONS = 4096
+_MAX_VOICE_NAME = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ def write_voices(checkpoint: Path, speaker_width: int, out: Path) -> tuple[str, 
     """`spk2info.pt`: the embedding of each preset voice. Returns their names in order.
 
     Raises:
-        ConfigurationError: it holds no voice, or one without a fitting embedding.
+        ConfigurationError: it holds no voice, or one without a name or a fitting embedding.
     """
     path = checkpoint / "spk2info.pt"
     saved = read_torch_file(path)
@@ -204,15 +205,41 @@ def write_voices(checkpoint: Path, speaker_width: int, out: Path) -> tuple[str, 
         raise ConfigurationError(f"{path} holds no voices: use the released file")
     embeddings = []
     for name, entry in saved.items():
-        embedding = entry.get("embedding") if isinstance(entry, dict) else None
-        if not isinstance(embedding, np.ndarray) or embedding.size != speaker_width:
+        if not _is_voice_name(name):
             raise ConfigurationError(
-                f"{path}: the voice {name!r} has no embedding of {speaker_width} numbers: use the"
-                " released file"
+                f"{path}: a voice can't have the name {name!a}: use the released file, or a name of"
+                f" 1 to {_MAX_VOICE_NAME} characters that can be printed, without slashes"
             )
-        embeddings.append(np.asarray(embedding, np.float32).reshape(-1))
+        embedding = entry.get("embedding") if isinstance(entry, dict) else None
+        if (
+            not isinstance(embedding, np.ndarray)
+            or embedding.size != speaker_width
+            or embedding.dtype.kind != "f"
+        ):
+            raise ConfigurationError(
+                f"{path}: the voice {name!r} has no embedding of {speaker_width} floating-point"
+                " numbers: use the released file"
+            )
+        flat = embedding.astype(np.float64).reshape(-1)
+        # The language model and the flow divide by the length.
+        if not np.square(flat).sum() < np.finfo(np.float32).max:
+            raise ConfigurationError(
+                f"{path}: the embedding of the voice {name!r} holds NaN, infinity or numbers beyond"
+                " measure: use the released file"
+            )
+        embeddings.append(flat.astype(np.float32))
     _save_tables(out, {"voices": np.stack(embeddings)})
     return tuple(map(str, saved))
+
+
+def _is_voice_name(name: object) -> bool:
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= _MAX_VOICE_NAME
+        and name == name.strip()
+        and name.isprintable()
+        and not {"/", "\\"} & set(name)
+    )
 
 
 def _save_tables(out: Path, tables: Mapping[str, NDArray[Any] | Array]) -> None:

@@ -4,7 +4,8 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import file_digest
 from importlib.resources import as_file, files
@@ -38,6 +39,8 @@ from utterd.errors import ConfigurationError
 
 CHECKPOINT_FILES = ("cosyvoice.yaml", "llm.pt", "flow.pt", "hift.pt", "spk2info.pt")
 _ASSETS = (TOKENIZER_NAME, f"{TOKENIZER_NAME}.LICENSE", "NOTICE", "LICENSE")
+
+_MEBIBYTE = 1024 * 1024
 
 AT_LEAST = frozenset({"top1_agreement"})
 """The measures of which more is better."""
@@ -86,7 +89,8 @@ def convert(
         limits: how far an int8 bundle may be from float32.
 
     Raises:
-        ConfigurationError: a file is missing, damaged or of another model, or `out` exists.
+        ConfigurationError: a file is missing, damaged or of another model, or `out` exists or
+            can't be written.
         PoorQualityError: the int8 bundle is further from float32 than the limits allow.
     """
     started_s = time.monotonic()
@@ -96,12 +100,11 @@ def convert(
             f"{checkpoint} lacks {', '.join(missing)}: name the directory of CosyVoice-300M-SFT as"
             " it was released"
         )
-    if out.exists():
+    # A link that leads nowhere does not exist, and is in the way all the same.
+    if out.exists() or out.is_symlink():
         raise ConfigurationError(f"{out} exists: name a new directory, or remove it first")
     source = _Source(checkpoint, read_settings(checkpoint / "cosyvoice.yaml"), report)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as made_in:
-        scratch = Path(made_in)
+    with _scratch(out) as scratch:
         bundle = _write(source, None, scratch / Precision.FLOAT32)
         if precision is Precision.INT8:
             bundle = _quantize(source, bundle, vocoder or precision, scratch, limits)
@@ -110,6 +113,37 @@ def convert(
         bundle=open_bundle(out),
         duration_s=time.monotonic() - started_s,
         peak_memory_bytes=_peak_memory_bytes(),
+    )
+
+
+@contextmanager
+def _scratch(out: Path) -> Iterator[Path]:
+    """A directory beside `out` that is gone at the end; what can't be written is told."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as directory:
+            scratch = Path(directory)
+            try:
+                yield scratch
+            except OSError as error:
+                raise _unwritable(error, _last_written(scratch) or out) from error
+    except OSError as error:
+        raise _unwritable(error, out.parent) from error
+
+
+def _last_written(directory: Path) -> Path | None:
+    """A full disk does not say which file it was full for: it is the one that was last in hand."""
+    written = [path for path in directory.rglob("*") if path.is_file()]
+    return max(written, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def _unwritable(error: OSError, path: Path) -> ConfigurationError:
+    named = error.filename or path
+    existing = next(parent for parent in path.absolute().parents if parent.exists())
+    free = shutil.disk_usage(existing).free // _MEBIBYTE
+    return ConfigurationError(
+        f"{named} can't be written ({error.strerror or error}): {free} MiB of its disk are free."
+        " Make room, or name another place"
     )
 
 
