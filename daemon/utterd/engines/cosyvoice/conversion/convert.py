@@ -1,5 +1,7 @@
 """`utterd bundle convert`: an official directory becomes a bundle."""
 
+import errno
+import os
 import resource
 import shutil
 import sys
@@ -141,8 +143,10 @@ def _unwritable(error: OSError, path: Path) -> ConfigurationError:
     named = error.filename or path
     existing = next(parent for parent in path.absolute().parents if parent.exists())
     free = shutil.disk_usage(existing).free // _MEBIBYTE
+    # numpy says how many numbers it wrote, and not why it wrote no more.
+    reason = error.strerror or (str(error) if free else os.strerror(errno.ENOSPC))
     return ConfigurationError(
-        f"{named} can't be written ({error.strerror or error}): {free} MiB of its disk are free."
+        f"{named} can't be written ({reason}): {free} MiB of its disk are free."
         " Make room, or name another place"
     )
 

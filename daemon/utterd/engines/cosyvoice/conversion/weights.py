@@ -81,10 +81,17 @@ class Weights:
         for magnitude_suffix, direction_suffix in _WEIGHT_NORMS:
             if name + direction_suffix in self._tensors:
                 direction = self.take(name + direction_suffix, *shape)
-                magnitude = self.take(name + magnitude_suffix)
                 axes = tuple(range(1, direction.ndim))
+                magnitude = self.take(name + magnitude_suffix, len(direction), *(1 for _ in axes))
                 norm = np.sqrt(np.square(direction, dtype=np.float64).sum(axes, keepdims=True))
-                return np.asarray(magnitude * direction / norm, np.float32)
+                with np.errstate(all="ignore"):
+                    normed = np.asarray(magnitude * direction / norm, np.float32)
+                if not np.isfinite(normed).all():
+                    raise ConfigurationError(
+                        f"{self._path}: the tensors of {name} make NaN or infinity under weight"
+                        " norm: copy the file again"
+                    )
+                return normed
         return self.take(f"{name}.weight", *shape)
 
     def refuse_leftovers(self) -> None:

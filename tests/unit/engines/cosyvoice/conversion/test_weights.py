@@ -88,3 +88,27 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path):
         open_weights(path) as weights,
     ):
         weights.take("a.weight")
+
+
+def test_a_direction_without_length_is_refused(tmp_path: Path):
+    """Weight norm that divides by zero is told by the tensors' name."""
+    path = tmp_path / "hift.pt"
+    save_torch(path, {"c.weight_g": MAGNITUDE, "c.weight_v": np.zeros_like(DIRECTION)})
+
+    with (
+        pytest.raises(ConfigurationError, match="tensors of c make NaN or infinity"),
+        open_weights(path) as weights,
+    ):
+        weights.take_normed("c")
+
+
+def test_a_magnitude_of_another_shape_is_refused(tmp_path: Path):
+    """Weight norm has one magnitude for each row, and is not broadcast."""
+    path = tmp_path / "hift.pt"
+    save_torch(path, {"c.weight_g": np.ones((1, 1, 9)), "c.weight_v": DIRECTION})
+
+    with (
+        pytest.raises(ConfigurationError, match=r"c\.weight_g has the shape \(1, 1, 9\)"),
+        open_weights(path) as weights,
+    ):
+        weights.take_normed("c")
