@@ -62,7 +62,7 @@ def read_hyperpyyaml(path: Path) -> dict[str, Any]:
             f"{path} can't be read ({error.strerror or error}): check the file and its permissions"
         ) from error
     except (
-        *(yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError),
+        *(yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError),
         *(RecursionError, OverflowError, MemoryError),
     ) as error:
         # Several lines of the parser become one.

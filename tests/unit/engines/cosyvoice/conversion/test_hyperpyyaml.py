@@ -54,6 +54,7 @@ def test_nothing_is_called(tmp_path: Path):
         ("", "holds no mapping"),
         ("a: 2001-99-99", "is not YAML"),
         ("a: 0b_", "is not YAML"),
+        ("a: !!int", "is not YAML"),
         ("a: !!bool x", "is not YAML"),
         ("a: " + "[" * 2000 + "]" * 2000, "is not YAML"),
         ("a: &a [*a]", "inside of its own anchor"),
