@@ -1,5 +1,7 @@
 """`utterd bundle verify`: whether a bundle is whole, runs, and computes what a reference says."""
 
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -225,7 +227,8 @@ def _read_reference(path: Path) -> _Reference:
             arrays = dict(archive)
     except (
         *(OSError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError, OverflowError),
-        *(ValueError, TypeError, KeyError, RuntimeError, SyntaxError),
+        *(ValueError, TypeError, LookupError, AttributeError, RuntimeError, SyntaxError),
+        *(struct.error, tokenize.TokenError),
     ) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigurationError(
