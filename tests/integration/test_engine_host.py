@@ -52,6 +52,7 @@ def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RogueHost:
     def run(
         *,
         workers: int = 1,
+        concurrency: int = 1,
         start_timeout_s: float = 20.0,
         cancel_grace_s: float = 20.0,
         max_worker_bytes: int | None = None,
@@ -60,7 +61,7 @@ def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RogueHost:
     ) -> AbstractAsyncContextManager[EngineHost]:
         host = EngineHost(
             engine_module("rogue").describe(),
-            WorkerPlan(workers=workers, concurrency=1, threads=1),
+            WorkerPlan(workers=workers, concurrency=concurrency, threads=1),
             start_timeout_s=start_timeout_s,
             cancel_grace_s=cancel_grace_s,
             max_worker_bytes=max_worker_bytes,
@@ -409,3 +410,45 @@ async def test_libraries_start_no_more_threads_than_planned(rogue: RogueHost):
     """Many workers on many cores don't multiply their thread pools (P-13)."""
     async with rogue() as host:
         assert (await host.speak(said("threads"))).pcm[0] == 1.0
+
+
+async def test_requests_that_died_together_are_tried_one_at_a_time(rogue: RogueHost, pipe: Pipe):
+    """So the guilty one is known, and its neighbour lives."""
+    async with asyncio.timeout(60), rogue(concurrency=2) as host:
+        (pid,) = host.pids
+        begun = [pipe(), pipe()]
+        speaking = [asyncio.create_task(host.speak(said(f"ignore {path}"))) for path in begun]
+        for path in begun:
+            await asyncio.to_thread(path.read_text)
+        os.kill(pid, signal.SIGKILL)
+        died = await asyncio.gather(*speaking, return_exceptions=True)
+        assert [type(error) for error in died] == [WorkerDiedError, WorkerDiedError]
+        begun_again, end = pipe(), pipe()
+        alone = asyncio.create_task(
+            host.speak(said(f"hold {begun_again} {end}"), pace=Pace(alone=True))
+        )
+        await asyncio.to_thread(begun_again.read_text)
+        neighbour = asyncio.create_task(host.speak(said("pid"), pace=Pace(alone=True)))
+        await asyncio.sleep(0)
+        assert host.busy == 1
+        assert not neighbour.done()
+        await asyncio.to_thread(end.write_text, "end")
+        await alone
+        assert (await neighbour).pcm.size == 1
+
+
+async def test_a_request_that_waited_in_a_dead_worker_is_spoken_in_the_next(
+    rogue: RogueHost, pipe: Pipe
+):
+    """Its turn there never came, so nothing is held against it."""
+    async with asyncio.timeout(60), rogue(concurrency=2) as host:
+        (pid,) = host.pids
+        begun = pipe()
+        guilty = asyncio.create_task(host.speak(said(f"ignore {begun}"), pace=Pace(alone=True)))
+        await asyncio.to_thread(begun.read_text)
+        waiting = asyncio.create_task(host.speak(said("pid")))
+        await asyncio.sleep(0)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(WorkerDiedError):
+            await guilty
+        assert (await waiting).pcm[0] != pid

@@ -9,6 +9,7 @@ from functools import partial
 import structlog
 
 from utterd.backoff import FullJitter
+from utterd.engines.company import Company
 from utterd.engines.line import SegmentLine
 from utterd.engines.pace import Pace
 from utterd.engines.process import WorkerProcess
@@ -25,11 +26,13 @@ MEMORY_CHECK_INTERVAL_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Request:
     utterance: Utterance
+    pace: Pace
     outcome: asyncio.Future[Take]
     on_start: Callable[[], None] | None
+    is_begun: bool = False
 
 
 class EngineHost:
@@ -114,7 +117,8 @@ class EngineHost:
             JobError: the engine refused or failed, or its process died.
         """
         outcome: asyncio.Future[Take] = asyncio.get_running_loop().create_future()
-        self._line.put(_Request(utterance, outcome, on_start), pace or Pace())
+        pace = pace or Pace()
+        self._line.put(_Request(utterance, pace, outcome, on_start), pace)
         return await outcome
 
     async def keep_worker(self, index: int, first: asyncio.Future[None]) -> None:
@@ -164,10 +168,13 @@ class EngineHost:
         log.info("worker_started", pid=worker.pid, engine=self.info.name)
         self._workers[index] = worker
         self._environment.clear(ENVIRONMENT_PART)
+        company = Company()
         try:
             async with asyncio.TaskGroup() as slots:
                 serving = [
-                    slots.create_task(self._serve_slot(worker), name=f"slot-{index}-{number}")
+                    slots.create_task(
+                        self._serve_slot(worker, company), name=f"slot-{index}-{number}"
+                    )
                     for number in range(self.plan.concurrency)
                 ]
                 watching = _limit_memory(worker, self._max_worker_bytes)
@@ -180,23 +187,34 @@ class EngineHost:
             del self._workers[index]
             await worker.stop()
 
-    async def _serve_slot(self, worker: WorkerProcess) -> None:
+    async def _serve_slot(self, worker: WorkerProcess, company: Company) -> None:
         while worker.is_alive:
             request = await self._line.get()
-            if request.outcome.done():
-                continue
-            if request.on_start is not None:
-                request.on_start()
-            number, answer = worker.submit(request.utterance)
+            try:
+                async with company.join(alone=request.pace.is_alone):
+                    if worker.is_alive:
+                        await self._serve(request, worker)
+            finally:
+                if not request.is_begun and not request.outcome.done():
+                    # The worker died while this one waited for its turn there.
+                    self._line.put(request, request.pace)
 
-            def drop_when_unwanted(outcome: asyncio.Future[Take], number: int = number) -> None:
-                if outcome.cancelled():
-                    worker.cancel(number, grace_s=self._cancel_grace_s)
+    async def _serve(self, request: _Request, worker: WorkerProcess) -> None:
+        if request.outcome.done():
+            return
+        request.is_begun = True
+        if request.on_start is not None:
+            request.on_start()
+        number, answer = worker.submit(request.utterance)
 
-            # Callbacks, so that the answer arrives also when this slot ends in the same moment.
-            request.outcome.add_done_callback(drop_when_unwanted)
-            answer.add_done_callback(partial(_pass_on, to=request.outcome))
-            await asyncio.wait([answer])
+        def drop_when_unwanted(outcome: asyncio.Future[Take], number: int = number) -> None:
+            if outcome.cancelled():
+                worker.cancel(number, grace_s=self._cancel_grace_s)
+
+        # Callbacks, so that the answer arrives also when this slot ends in the same moment.
+        request.outcome.add_done_callback(drop_when_unwanted)
+        answer.add_done_callback(partial(_pass_on, to=request.outcome))
+        await asyncio.wait([answer])
 
 
 def _with_headroom(resident: int) -> int:

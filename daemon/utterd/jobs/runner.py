@@ -283,6 +283,8 @@ class Runner:
             facts = await lookup(plan, self.objects)
         if facts is not None:
             return facts
+        # Whether it was this job that killed its worker shows when it has no company.
+        pace.is_alone = order.sender.history.worker_deaths > 0
         with stopwatch.step("speak"):
             speech = await self._speak(plan, order, work, pace)
         with stopwatch.step("encode"):

@@ -1,6 +1,7 @@
 import json
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +103,14 @@ def test_a_limit_that_is_none(utterd, tmp_path: Path, limit: str):
     assert "--limit" in ran.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def number(request) -> Iterator[signal.Signals]:
+    """A signal that ends a process; whoever runs the tests may have it ignored, as nohup does."""
+    before = signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, before)
+
+
 def test_a_stopped_conversion_leaves_nothing(
     utterd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals
 ):

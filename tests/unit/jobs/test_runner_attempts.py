@@ -97,3 +97,25 @@ async def test_a_job_that_was_begun_does_not_outlast_the_broker(open_line):
         failed = data_of(line.broker.events[-1])
         assert failed["error"]["code"] == "deadline_exceeded"
         assert "consumer_timeout_s" in failed["error"]["message"]
+
+
+class CompanyNotingSpeaker(FixedSpeaker):
+    """A speaker that remembers who had to be alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.alone = []
+
+    async def speak(self, utterance, *, pace=None, on_start=None):
+        self.alone.append(pace.is_alone)
+        return await super().speak(utterance, pace=pace, on_start=on_start)
+
+
+async def test_a_job_whose_worker_died_is_next_spoken_alone(open_line):
+    """So it shows whether it was this one that killed it, and no neighbour dies with it."""
+    speaker = CompanyNotingSpeaker()
+    async with open_line(speaker=speaker) as line:
+        await line.run(job())
+        again = {ATTEMPT_HEADER: 2, WORKER_DEATHS_HEADER: 1}
+        await line.run(job(job_id="other", text="Once more."), headers=again)
+        assert speaker.alone == [False, False, True]
