@@ -424,11 +424,9 @@ async def test_requests_that_died_together_are_tried_one_at_a_time(rogue: RogueH
         died = await asyncio.gather(*speaking, return_exceptions=True)
         assert [type(error) for error in died] == [WorkerDiedError, WorkerDiedError]
         begun_again, end = pipe(), pipe()
-        alone = asyncio.create_task(
-            host.speak(said(f"hold {begun_again} {end}"), pace=Pace(alone=True))
-        )
+        alone = asyncio.create_task(host.speak(said(f"hold {begun_again} {end}"), alone=True))
         await asyncio.to_thread(begun_again.read_text)
-        neighbour = asyncio.create_task(host.speak(said("pid"), pace=Pace(alone=True)))
+        neighbour = asyncio.create_task(host.speak(said("pid"), alone=True))
         await asyncio.sleep(0)
         assert host.busy == 1
         assert not neighbour.done()
@@ -444,7 +442,7 @@ async def test_a_request_that_waited_in_a_dead_worker_is_spoken_in_the_next(
     async with asyncio.timeout(60), rogue(concurrency=2) as host:
         (pid,) = host.pids
         begun = pipe()
-        guilty = asyncio.create_task(host.speak(said(f"ignore {begun}"), pace=Pace(alone=True)))
+        guilty = asyncio.create_task(host.speak(said(f"ignore {begun}"), alone=True))
         await asyncio.to_thread(begun.read_text)
         waiting = asyncio.create_task(host.speak(said("pid")))
         await asyncio.sleep(0)

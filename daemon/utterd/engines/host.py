@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 class _Request:
     utterance: Utterance
     pace: Pace
+    alone: bool
     outcome: asyncio.Future[Take]
     on_start: Callable[[], None] | None
     is_begun: bool = False
@@ -101,6 +102,7 @@ class EngineHost:
         utterance: Utterance,
         *,
         pace: Pace | None = None,
+        alone: bool = False,
         on_start: Callable[[], None] | None = None,
     ) -> Take:
         """Speak one segment in the next free slot.
@@ -108,6 +110,7 @@ class EngineHost:
         Args:
             utterance: what to say.
             pace: how soon it is wanted; without one, it is not urgent.
+            alone: whether nothing else is spoken in the same worker meanwhile.
             on_start: called when a slot takes it.
 
         Returns:
@@ -118,7 +121,7 @@ class EngineHost:
         """
         outcome: asyncio.Future[Take] = asyncio.get_running_loop().create_future()
         pace = pace or Pace()
-        self._line.put(_Request(utterance, pace, outcome, on_start), pace)
+        self._line.put(_Request(utterance, pace, alone, outcome, on_start), pace)
         return await outcome
 
     async def keep_worker(self, index: int, first: asyncio.Future[None]) -> None:
@@ -191,7 +194,7 @@ class EngineHost:
         while worker.is_alive:
             request = await self._line.get()
             try:
-                async with company.join(alone=request.pace.is_alone):
+                async with company.join(alone=request.alone):
                     if worker.is_alive:
                         await self._serve(request, worker)
             finally:

@@ -1,4 +1,4 @@
-"""How soon the segments of a job are wanted, and in whose company."""
+"""How soon the segments of a job are wanted."""
 
 
 class Pace:
@@ -6,12 +6,10 @@ class Pace:
 
     Args:
         urgent: whether they go before patient ones from the beginning.
-        alone: whether nothing else may be spoken in the same worker meanwhile.
     """
 
-    def __init__(self, *, urgent: bool = False, alone: bool = False) -> None:
+    def __init__(self, *, urgent: bool = False) -> None:
         self.is_urgent = urgent
-        self.is_alone = alone
 
     def hurry(self) -> None:
         """Somebody waits for them now."""

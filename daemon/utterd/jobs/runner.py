@@ -95,17 +95,13 @@ class Runner:
     async def run(self, delivery: Delivery) -> None:
         """Work on one delivery and settle it, whatever happens on the way."""
         try:
-            with self.interruptions.work() as work:
-                await self._run(delivery, work)
+            with self.interruptions.work() as work, ExitStack() as spans:
+                await self._run(delivery, work, spans)
         except Exception as bug:
             log.exception("delivery_met_a_bug", error=type(bug).__name__)
             await self.settler.reject(delivery)
 
-    async def _run(self, delivery: Delivery, work: WorkInHand) -> None:
-        with ExitStack() as spans:
-            await self._run_traced(delivery, work, spans)
-
-    async def _run_traced(self, delivery: Delivery, work: WorkInHand, spans: ExitStack) -> None:
+    async def _run(self, delivery: Delivery, work: WorkInHand, spans: ExitStack) -> None:
         stopwatch = Stopwatch(self.monotonic, self.tracing.step)
         settle: Settle
         try:
@@ -283,8 +279,6 @@ class Runner:
             facts = await lookup(plan, self.objects)
         if facts is not None:
             return facts
-        # Whether it was this job that killed its worker shows when it has no company.
-        pace.is_alone = order.sender.history.worker_deaths > 0
         with stopwatch.step("speak"):
             speech = await self._speak(plan, order, work, pace)
         with stopwatch.step("encode"):
@@ -306,6 +300,8 @@ class Runner:
                     plan,
                     self.speaker,
                     pace=pace,
+                    # Whether it was this job that killed its worker shows when it has no company.
+                    alone=order.sender.history.worker_deaths > 0,
                     timeout_s=self.job_timeout_s,
                     on_start=work.begin,
                     on_segment=self.progress.of_segments(plan, order, work),

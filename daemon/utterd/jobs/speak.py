@@ -28,7 +28,12 @@ class Speaker(Protocol):
     """Whatever turns an utterance into samples, a segment at a time."""
 
     async def speak(
-        self, utterance: Utterance, *, pace: Pace | None = None, on_start: Started | None = None
+        self,
+        utterance: Utterance,
+        *,
+        pace: Pace | None = None,
+        alone: bool = False,
+        on_start: Started | None = None,
     ) -> Take: ...
 
 
@@ -72,6 +77,7 @@ async def speak(
     *,
     pace: Pace,
     timeout_s: float,
+    alone: bool = False,
     on_start: Started | None = None,
     on_segment: SegmentDone | None = None,
 ) -> Speech:
@@ -85,6 +91,7 @@ async def speak(
         speaker: the engine.
         pace: how soon the segments are wanted.
         timeout_s: how long slots may work on all segments together.
+        alone: whether nothing else is spoken in the same worker meanwhile.
         on_start: told when the engine begins with a segment.
         on_segment: told of each segment that is done, while others may still be spoken.
 
@@ -100,7 +107,7 @@ async def speak(
 
         async def say(utterance: Utterance) -> Take:
             with slot_time.segment(on_start) as begin:
-                return await speaker.speak(utterance, pace=pace, on_start=begin)
+                return await speaker.speak(utterance, pace=pace, alone=alone, on_start=begin)
 
         pcm, reasons = await _speak_well(plan, segment, number, say)
         clip = Clip(pcm * np.float32(segment.gain), segment.pause_after_s)

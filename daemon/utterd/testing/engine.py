@@ -55,6 +55,7 @@ class FixedSpeaker:
         utterance: Utterance,
         *,
         pace: Pace | None = None,  # noqa: ARG002 - the protocol's
+        alone: bool = False,  # noqa: ARG002 - the protocol's
         on_start: Callable[[], None] | None = None,
     ) -> Take:
         if on_start is not None:

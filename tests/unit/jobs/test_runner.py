@@ -314,9 +314,9 @@ async def test_the_interactive_lane_is_urgent(open_line, lane):
     class NotingSpeaker(FixedSpeaker):
         urgent = frozenset()
 
-        async def speak(self, utterance, *, pace=None, on_start=None):
+        async def speak(self, utterance, *, pace=None, on_start=None, **others):
             self.urgent |= {pace.is_urgent}
-            return await super().speak(utterance, pace=pace, on_start=on_start)
+            return await super().speak(utterance, pace=pace, on_start=on_start, **others)
 
     speaker = NotingSpeaker()
     async with open_line(speaker=speaker) as line:
@@ -352,9 +352,9 @@ async def test_an_interactive_job_hurries_the_batch_job_that_it_equals(open_line
     class NotingSpeaker(FixedSpeaker):
         pace = None
 
-        async def speak(self, utterance, *, pace=None, on_start=None):
+        async def speak(self, utterance, *, pace=None, on_start=None, **others):
             self.pace = pace
-            return await super().speak(utterance, pace=pace, on_start=on_start)
+            return await super().speak(utterance, pace=pace, on_start=on_start, **others)
 
     speaker = NotingSpeaker()
     async with open_line(speaker=speaker) as line, asyncio.TaskGroup() as running:

@@ -76,9 +76,9 @@ async def test_a_job_that_takes_too_long_is_tried_again(open_line):
 class FullSpeaker(FixedSpeaker):
     """A speaker without a free slot."""
 
-    async def speak(self, utterance, *, pace=None, on_start=None):
+    async def speak(self, utterance, *, pace=None, on_start=None, **others):
         await asyncio.Event().wait()
-        return await super().speak(utterance, pace=pace, on_start=on_start)
+        return await super().speak(utterance, pace=pace, on_start=on_start, **others)
 
 
 async def test_a_job_that_finds_no_slot_is_given_back(open_line):
@@ -106,8 +106,8 @@ class CompanyNotingSpeaker(FixedSpeaker):
         super().__init__()
         self.alone = []
 
-    async def speak(self, utterance, *, pace=None, on_start=None):
-        self.alone.append(pace.is_alone)
+    async def speak(self, utterance, *, pace=None, alone=False, on_start=None):
+        self.alone.append(alone)
         return await super().speak(utterance, pace=pace, on_start=on_start)
 
 

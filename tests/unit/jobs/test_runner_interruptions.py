@@ -29,10 +29,10 @@ class SlotNotingSpeaker(FixedSpeaker):
 
     busy = 0
 
-    async def speak(self, utterance, *, pace=None, on_start=None):
+    async def speak(self, utterance, *, pace=None, on_start=None, **others):
         self.busy += 1
         try:
-            return await super().speak(utterance, pace=pace, on_start=on_start)
+            return await super().speak(utterance, pace=pace, on_start=on_start, **others)
         finally:
             self.busy -= 1
 

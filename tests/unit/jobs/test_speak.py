@@ -50,7 +50,7 @@ async def test_the_pace_is_passed_on(plan):
         def __init__(self):
             self.paces = set()
 
-        async def speak(self, utterance, *, pace=None, on_start=None):
+        async def speak(self, utterance, *, pace=None, on_start=None, **_others):
             assert utterance.text
             on_start()
             self.paces.add(pace)
@@ -129,7 +129,7 @@ class HalfBrokenSpeaker:
         self.speaking = asyncio.Event()
         self.cancelled = False
 
-    async def speak(self, utterance, *, pace=None, on_start=None):
+    async def speak(self, utterance, *, pace=None, on_start=None, **_others):
         assert not pace.is_urgent
         on_start()
         if utterance.text == "How are you?":
@@ -159,9 +159,9 @@ class BusySpeaker(FixedSpeaker):
         self.hold()
         self.free = asyncio.Event()
 
-    async def speak(self, utterance, *, pace=None, on_start=None):
+    async def speak(self, utterance, *, pace=None, on_start=None, **others):
         await self.free.wait()
-        return await super().speak(utterance, pace=pace, on_start=on_start)
+        return await super().speak(utterance, pace=pace, on_start=on_start, **others)
 
 
 async def test_the_wait_for_a_slot_is_free(plan):
