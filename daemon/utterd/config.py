@@ -71,6 +71,9 @@ class QueueNames(Section):
     dead: str = "tts.dead"
     """Jobs that could not be finished, each with its reason."""
 
+    def of_delay(self, delay_s: int) -> str:
+        return f"{self.retry_prefix}{delay_s}s"
+
     def of_lane(self, lane: Lane) -> str:
         return self.interactive if lane is Lane.INTERACTIVE else self.batch
 
@@ -127,7 +130,7 @@ class BrokerSettings(Section):
     def watched_queues(self) -> tuple[str, ...]:
         """The queues whose depth tells how the daemons fare."""
         queues = self.queues
-        delays = (f"{queues.retry_prefix}{delay_s}s" for delay_s in self.limits.retry_delays_s)
+        delays = map(queues.of_delay, self.limits.retry_delays_s)
         return queues.interactive, queues.batch, *delays, queues.lapsed, queues.dead
 
     @field_validator("url")

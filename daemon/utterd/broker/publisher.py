@@ -231,11 +231,10 @@ class Publisher:
         self, message: Message, lane: Lane, history: History, *, delay_s: int
     ) -> None:
         """Put a copy into the queue of a delay, from which the broker sends it back to its lane."""
-        tier = retry_tier(delay_s)
         target = _Target(
             self.settings.exchanges.retry,
-            tier,
-            f"the queue {self.settings.queues.retry_prefix}{tier}",
+            retry_tier(delay_s),
+            f"the queue {self.settings.queues.of_delay(delay_s)}",
             "retry",
             mandatory=True,
         )

@@ -70,9 +70,7 @@ def topology(settings: BrokerSettings) -> Topology:
     that it carries in its `CC` header, and so into its own lane.
     """
     exchanges, queues, limits = settings.exchanges, settings.queues, settings.limits
-    retry_queues = {
-        delay_s: f"{queues.retry_prefix}{retry_tier(delay_s)}" for delay_s in limits.retry_delays_s
-    }
+    retry_queues = {delay_s: queues.of_delay(delay_s) for delay_s in limits.retry_delays_s}
     at_least_once = {
         "x-dead-letter-strategy": "at-least-once",
         # At-least-once dead-lettering is only to be had with this overflow behaviour.
