@@ -19,6 +19,9 @@ _MICROSOFT_OPS = frozenset(
     }
 )
 
+# Larger constants are hardly ever equal, and slow to compare.
+_MAX_SHARED_SIZE = 16
+
 Shape = Sequence[int | str]
 
 
@@ -50,13 +53,16 @@ class Graph:
     def constant(self, value: NDArray[Any], hint: str = "constant") -> str:
         """An initializer; small equal ones are shared."""
         value = np.asarray(value)
-        key = (value.dtype.str, value.shape, value.tobytes()) if value.size <= 16 else None  # noqa: PLR2004 - small
-        if key is not None and key in self._small:
-            return self._small[key]
+        if value.size > _MAX_SHARED_SIZE:
+            return self._initializer(value, hint)
+        key = (value.dtype.str, value.shape, value.tobytes())
+        if key not in self._small:
+            self._small[key] = self._initializer(value, hint)
+        return self._small[key]
+
+    def _initializer(self, value: NDArray[Any], hint: str) -> str:
         name = self._fresh(hint)
         self._initializers.append(numpy_helper.from_array(value, name))
-        if key is not None:
-            self._small[key] = name
         return name
 
     def scalar(self, value: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import yaml
 
+from utterd.engines.cosyvoice.conversion.read_fault import read_fault
 from utterd.errors import ConfigurationError
 
 # The released file has 8 KiB and a few hundred values.
@@ -53,14 +54,8 @@ def read_hyperpyyaml(path: Path) -> dict[str, Any]:
     """
     try:
         return _read(path)
-    except FileNotFoundError:
-        raise ConfigurationError(
-            f"{path} is missing: name the directory that holds it, as it was released"
-        ) from None
     except OSError as error:
-        raise ConfigurationError(
-            f"{path} can't be read ({error.strerror or error}): check the file and its permissions"
-        ) from error
+        raise read_fault(path, error) from error
     except (
         *(yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError),
         *(RecursionError, OverflowError, MemoryError),

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from utterd.engines.cosyvoice.conversion.read_fault import read_fault
 from utterd.errors import ConfigurationError
 
 # The released files have about 100 KiB of pickle and 30,000 instructions.
@@ -51,14 +52,8 @@ def read_torch_file(path: Path) -> object:
     try:
         with zipfile.ZipFile(path) as archive:
             return _Machine(_Archive(path, archive)).run()
-    except FileNotFoundError:
-        raise ConfigurationError(
-            f"{path} is missing: name the directory that holds it, as it was released"
-        ) from None
     except OSError as error:
-        raise ConfigurationError(
-            f"{path} can't be read ({error.strerror or error}): check the file and its permissions"
-        ) from error
+        raise read_fault(path, error) from error
     except pickle.UnpicklingError as error:
         raise ConfigurationError(f"{path} is refused: {error}") from error
     except (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,7 @@ def open_weights(path: Path, *, partly: bool = False) -> Iterator[Weights]:
             if isinstance(tensor, int | float):
                 continue
             raise ConfigurationError(f"{path}: the entry {name!r} is no tensor")
-        for wrapper in _WRAPPERS:
-            name = name.removeprefix(wrapper)  # noqa: PLW2901 - the name without its wrapper
-        tensors[name] = tensor
+        tensors[reduce(str.removeprefix, _WRAPPERS, name)] = tensor
     weights = Weights(path, tensors)
     yield weights
     if not partly:
