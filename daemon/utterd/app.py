@@ -193,6 +193,11 @@ def make_engine_host(
     )
 
 
+def make_announcer(settings: Settings, sink: EventSink, tracing: Tracing) -> Announcer:
+    """What makes the events of this daemon."""
+    return Announcer(sink=sink, source=settings.events.source, now=utc_now, tracing=tracing)
+
+
 def make_runner(  # noqa: PLR0913 - one argument a part
     settings: Settings,
     *,
@@ -201,6 +206,7 @@ def make_runner(  # noqa: PLR0913 - one argument a part
     objects: ObjectStore,
     spool: Spool,
     sink: EventSink,
+    announcer: Announcer,
     interruptions: Interruptions,
     metrics: Metrics,
     tracing: Tracing,
@@ -208,7 +214,6 @@ def make_runner(  # noqa: PLR0913 - one argument a part
     tasks: asyncio.TaskGroup,
 ) -> Runner:
     """The straight line, from parts that are open already."""
-    announcer = Announcer(sink=sink, source=settings.events.source, now=utc_now, tracing=tracing)
     return Runner(
         planner=planner,
         speaker=speaker,
@@ -248,8 +253,8 @@ def make_lapsed_runner(
     planner: JobPlanner,
     objects: ObjectStore,
     sink: EventSink,
+    announcer: Announcer,
     metrics: Metrics,
-    tracing: Tracing,
 ) -> LapsedRunner:
     """What tells of jobs that the broker gave up, from parts that are open already."""
     return LapsedRunner(
@@ -257,7 +262,7 @@ def make_lapsed_runner(
         planner=planner,
         objects=objects,
         sink=sink,
-        announcer=Announcer(sink=sink, source=settings.events.source, now=utc_now, tracing=tracing),
+        announcer=announcer,
         metrics=metrics,
         now=utc_now,
         monotonic=time.monotonic,

@@ -9,6 +9,7 @@ import structlog
 
 from utterd.app import (
     PROBE_DELAYS,
+    make_announcer,
     make_engine_host,
     make_lapsed_runner,
     make_metrics,
@@ -20,7 +21,7 @@ from utterd.app import (
     probe_store,
     use_store_credentials,
 )
-from utterd.broker.connection import address, with_login_of
+from utterd.broker.connection import address, check_certificates
 from utterd.broker.consumer import Consumer
 from utterd.broker.hold_off import HoldOff
 from utterd.broker.publisher import ENVIRONMENT_PART as PUBLISHING_PART
@@ -55,7 +56,7 @@ async def run_daemon(settings: Settings) -> None:
     """
     planner = make_planner(settings)
     # Certificates that can't be read are a matter for a person, now and not in the first outage.
-    with_login_of(settings.broker, settings.broker)
+    check_certificates(settings.broker)
     current = CurrentPlanner(planner)
     metrics = make_metrics(planner)
     environment, interruptions = Environment(metrics), Interruptions()
@@ -87,6 +88,7 @@ async def run_daemon(settings: Settings) -> None:
         monitor.is_loaded = True
         tasks = await parts.enter_async_context(asyncio.TaskGroup())
         spool = make_spool(settings.store, files)
+        announcer = make_announcer(settings, publisher, tracing)
         runner = make_runner(
             settings,
             planner=current,
@@ -94,6 +96,7 @@ async def run_daemon(settings: Settings) -> None:
             objects=objects,
             spool=spool,
             sink=publisher,
+            announcer=announcer,
             interruptions=interruptions,
             metrics=metrics,
             tracing=tracing,
@@ -109,8 +112,8 @@ async def run_daemon(settings: Settings) -> None:
                 planner=current,
                 objects=objects,
                 sink=publisher,
+                announcer=announcer,
                 metrics=metrics,
-                tracing=tracing,
             ).run,
             tasks=tasks,
             environment=environment,
@@ -122,7 +125,7 @@ async def run_daemon(settings: Settings) -> None:
         )
         # Nothing is taken before the store has answered once.
         environment.report(STORE_PART, f"the bucket {store.bucket!r} has not been asked yet")
-        changeable = _Changeable(settings, current, store, publisher, consumer)
+        changeable = _Changeable(current, store, publisher, consumer)
         background = [
             tasks.create_task(publisher.run(), name="publisher"),
             tasks.create_task(
@@ -155,30 +158,26 @@ class _Changeable:
     """The parts that take new settings while jobs are worked on.
 
     Attributes:
-        settings: those that the daemon started with; the engine stays theirs.
         current: plans the jobs.
         objects: the store.
         publisher: connects to the broker.
         consumer: likewise.
     """
 
-    settings: Settings
     current: CurrentPlanner
     objects: ObjectStore
     publisher: Publisher
     consumer: Consumer
 
-    async def take(self, new: Settings) -> None:
-        """Take what can be changed: voices, logs, and whatever opens the doors.
+    async def take(self, settings: Settings) -> None:
+        """Take settings that differ in what is reloadable: voices, logs, and what opens the doors.
 
         Raises:
             ConfigurationError: something can't be used; nothing has changed.
         """
-        taken = new.speech.model_dump(include={"voice", "aliases", "format"})
-        speech = self.settings.speech.model_copy(update=taken)
-        planner = make_planner(self.settings.model_copy(update={"speech": speech}))
-        broker = with_login_of(self.settings.broker, new.broker)
-        await use_store_credentials(self.objects, new.store)
+        planner = make_planner(settings)
+        check_certificates(settings.broker)
+        await use_store_credentials(self.objects, settings.store)
         self.current.planner = planner
-        self.publisher.settings = self.consumer.settings = broker
-        configure_logging(new.log)
+        self.publisher.settings = self.consumer.settings = settings.broker
+        configure_logging(settings.log)

@@ -5,8 +5,10 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import structlog
+from pydantic import BaseModel
 
 from utterd.config import Settings
 from utterd.errors import ConfigurationError
@@ -45,6 +47,27 @@ def reload_on_hangup() -> Iterator[asyncio.Event]:
         signal.signal(signal.SIGHUP, before)
 
 
+Part = TypeVar("Part", bound=BaseModel)
+
+
+def with_reloadable(old: Part, new: Part, path: str = "") -> Part:
+    """The old settings with the new values of all that is reloadable.
+
+    Args:
+        old: the tree, or a section of it.
+        new: the same part of the new tree.
+        path: of the section, with a dot at its end.
+    """
+    changes = {}
+    for name in type(old).model_fields:
+        before, after = getattr(old, name), getattr(new, name)
+        if isinstance(before, BaseModel):
+            changes[name] = with_reloadable(before, after, f"{path}{name}.")
+        elif f"{path}{name}".startswith(RELOADABLE):
+            changes[name] = after
+    return old.model_copy(update=changes)
+
+
 async def keep_reloading(
     wanted: asyncio.Event, settings: Settings, apply: Apply, notifier: Notifier
 ) -> None:
@@ -55,7 +78,8 @@ async def keep_reloading(
     Args:
         wanted: set when the settings are to be read.
         settings: those that the daemon started with.
-        apply: takes what is reloadable; raises `ConfigurationError` before it changes anything.
+        apply: takes settings that differ in what is reloadable only; raises `ConfigurationError`
+            before it changes anything.
         notifier: tells systemd that the reload has begun and is over.
     """
     while True:
@@ -64,19 +88,22 @@ async def keep_reloading(
         notifier.reloading(time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000)
         try:
             new = load_settings().settings
-            await apply(new)
+            taken = with_reloadable(settings, new)
+            await apply(taken)
         except ConfigurationError as error:
             log.error("reload_refused", reason=str(error))  # noqa: TRY400 - where it was raised tells nothing
         except Exception as bug:
             # Whatever a file holds, it must not end a daemon that works.
             log.exception("reload_met_a_bug", error=type(bug).__name__)
         else:
-            changed = [
-                path for path in setting_paths() if value_at(settings, path) != value_at(new, path)
-            ]
             log.info(
                 "reloaded",
-                changed=[path for path in changed if path.startswith(RELOADABLE)],
-                need_a_restart=[path for path in changed if not path.startswith(RELOADABLE)],
+                changed=_differences(settings, taken),
+                need_a_restart=_differences(taken, new),
             )
+            settings = taken
         notifier.done_reloading()
+
+
+def _differences(one: Settings, other: Settings) -> list[str]:
+    return [path for path in setting_paths() if value_at(one, path) != value_at(other, path)]

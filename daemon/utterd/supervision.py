@@ -27,18 +27,19 @@ async def supervised(
         if settings.enabled:
             routes = HealthRoutes(monitor.status, metrics, monitor.is_alive)
             await parts.enter_async_context(health_server(routes, settings.host, settings.port))
-        informing = tasks.create_task(
-            keep_informed(
-                notifier,
-                monitor.status,
-                monitor.is_alive,
-                consuming=monitor.consuming,
-                stop=monitor.stop,
-                watchdog_s=watchdog_interval_s(),
-            ),
-            name="systemd",
-        )
-        parts.callback(informing.cancel)
+        if notifier.is_heard:
+            informing = tasks.create_task(
+                keep_informed(
+                    notifier,
+                    monitor.status,
+                    monitor.is_alive,
+                    consuming=monitor.consuming,
+                    stop=monitor.stop,
+                    watchdog_s=watchdog_interval_s(),
+                ),
+                name="systemd",
+            )
+            parts.callback(informing.cancel)
         yield
 
 

@@ -23,7 +23,7 @@ from pydantic import SecretStr
 from report import Row, Section
 from texts import notices
 
-from utterd.app import make_planner, make_runner, make_spool, open_store
+from utterd.app import make_announcer, make_planner, make_runner, make_spool, open_store
 from utterd.broker.consumer import Consumer
 from utterd.broker.message import Delivery
 from utterd.broker.publisher import Publisher
@@ -223,7 +223,7 @@ def _rows(name: str, line: list[Pace], bare: list[Pace], target: float | None) -
 
 async def _consume(settings: Settings, prefetch: int, span: Span) -> None:
     """Work on jobs as `utterd run` does, until all that the span counts are settled."""
-    environment, interruptions = Environment(), Interruptions()
+    environment, interruptions, tracing = Environment(), Interruptions(), NoTracing()
     publisher = Publisher(settings.broker, environment)
     async with AsyncExitStack() as parts:
         objects = await parts.enter_async_context(open_store(settings.store))
@@ -237,9 +237,10 @@ async def _consume(settings: Settings, prefetch: int, span: Span) -> None:
             objects=objects,
             spool=make_spool(settings.store, encoding),
             sink=publisher,
+            announcer=make_announcer(settings, publisher, tracing),
             interruptions=interruptions,
             metrics=Metrics(),
-            tracing=NoTracing(),
+            tracing=tracing,
             encoding=encoding,
             tasks=tasks,
         )

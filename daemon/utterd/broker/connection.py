@@ -137,15 +137,13 @@ async def keep_connecting(
             return connection
 
 
-def with_login_of(settings: BrokerSettings, other: BrokerSettings) -> BrokerSettings:
-    """The same settings with another's address, password and certificates.
+def check_certificates(settings: BrokerSettings) -> None:
+    """Find out whether the files of the settings can be read.
 
     Raises:
-        ConfigurationError: the certificates can't be read.
+        ConfigurationError: a file is not there, or holds no certificate or key that fits.
     """
-    tls_context(other)
-    login = ("url", "tls_ca_file", "tls_certificate_file", "tls_key_file")
-    return settings.model_copy(update={name: getattr(other, name) for name in login})
+    tls_context(settings)
 
 
 def address(settings: BrokerSettings) -> str:

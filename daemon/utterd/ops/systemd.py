@@ -35,6 +35,11 @@ class Notifier:
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         return cls(environment.get("NOTIFY_SOCKET"))
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is a service manager to tell."""
+        return self._address is not None
+
     def ready(self, sentence: str) -> None:
         """The service has started."""
         self._send("READY=1", f"STATUS={sentence}")
