@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from utterd.errors import ConfigurationError
+from support.servers import running_sandbox
 from utterd.sandbox import Sandbox
 
 # A slow machine is no fault of the code; tests that measure say so themselves.
@@ -14,10 +14,5 @@ settings.load_profile("utterd")
 @pytest.fixture(scope="session")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """One RabbitMQ node and S3 server for the whole session; take own queues and keys."""
-    sandbox = Sandbox(tmp_path_factory.mktemp("sandbox"))
-    try:
-        sandbox.start()
-    except ConfigurationError as error:
-        pytest.fail(str(error), pytrace=False)
-    yield sandbox
-    sandbox.stop()
+    with running_sandbox(tmp_path_factory.mktemp("sandbox")) as sandbox:
+        yield sandbox

@@ -11,8 +11,8 @@ from chaos.ledger import Ledger
 from chaos.s3_proxy import S3Proxy
 from support.management import Management
 from support.place import Place
+from support.servers import running_sandbox
 from utterd.config import QueueLimits
-from utterd.errors import ConfigurationError
 from utterd.sandbox import Sandbox
 
 Start = Callable[..., ForkedDaemon]
@@ -21,13 +21,8 @@ Start = Callable[..., ForkedDaemon]
 @pytest.fixture(scope="session")
 def fragile_sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """A sandbox whose broker is killed now and then, and so nobody else's."""
-    sandbox = Sandbox(tmp_path_factory.mktemp("fragile"))
-    try:
-        sandbox.start()
-    except ConfigurationError as error:
-        pytest.fail(str(error), pytrace=False)
-    yield sandbox
-    sandbox.stop()
+    with running_sandbox(tmp_path_factory.mktemp("fragile")) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ class Watcher:
         self._daemon, self._client = daemon, client
 
     async def _url(self, path):
-        served = await self._daemon.logged("health_served")
+        served = await self._daemon.until_logged("health_served")
         return f"http://127.0.0.1:{served['port']}{path}"
 
     async def until_ready(self, *, ready=True):

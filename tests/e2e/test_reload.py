@@ -29,7 +29,7 @@ async def test_voices_change_at_a_hangup_and_no_job_is_lost(bus, start_alone, se
         "[speech.aliases]\nweather = 'hibari/heart'\n[lifecycle]\ndrain_timeout_s = 5\n"
     )
     os.kill(daemon.pid, signal.SIGHUP)
-    reloaded = await daemon.logged("reloaded")
+    reloaded = await daemon.until_logged("reloaded")
     assert reloaded["changed"] == ["speech.aliases"]
     assert reloaded["need_a_restart"] == ["lifecycle.drain_timeout_s"]
     await bus.run("After the change.", voice="weather")
@@ -45,7 +45,7 @@ async def test_settings_that_are_wrong_change_nothing(bus, start_alone, settings
     await bus.run("Before the mistake.")
     settings_file.write_text("[speech]\nvoice = 'nobody/none'\n")
     os.kill(daemon.pid, signal.SIGHUP)
-    assert "nobody/none" in (await daemon.logged("reload_refused"))["reason"]
+    assert "nobody/none" in (await daemon.until_logged("reload_refused"))["reason"]
     await bus.run("After the mistake.")
 
 
@@ -57,9 +57,9 @@ async def test_the_log_gets_another_level_at_a_hangup(bus, start_alone, settings
     assert daemon.completed == []
     settings_file.write_text("[log]\nlevel = 'info'\n")
     os.kill(daemon.pid, signal.SIGHUP)
-    await daemon.logged("reloaded")
+    await daemon.until_logged("reloaded")
     data = await bus.run("This is told.")
-    assert (await daemon.logged("job_completed"))["key"] == data["key"]
+    assert (await daemon.until_logged("job_completed"))["key"] == data["key"]
 
 
 async def test_a_password_is_exchanged_without_a_restart(bus, start_alone, settings_file, sandbox):
@@ -80,7 +80,7 @@ async def test_a_password_is_exchanged_without_a_restart(bus, start_alone, setti
         await bus.run("With the old password.")
         await set_password(new)
         os.kill(daemon.pid, signal.SIGHUP)
-        assert (await daemon.logged("reloaded"))["changed"] == ["broker.url"]
+        assert (await daemon.until_logged("reloaded"))["changed"] == ["broker.url"]
         for name in ("utterd consumer", "utterd publisher"):
             # The broker's list of connections is some seconds behind.
             async with asyncio.timeout(PATIENCE_S):
@@ -96,8 +96,8 @@ async def test_keys_of_the_bucket_are_exchanged_without_a_restart(bus, start_alo
     secret = bus.place.store.secret_access_key.get_secret_value()
     settings_file.write_text("[store]\nsecret_access_key = 'has been revoked'\n")
     daemon = start_alone(UTTERD_CONFIG=str(settings_file), UTTERD_STORE__SECRET_ACCESS_KEY=None)
-    await daemon.logged("still_paused")
+    await daemon.until_logged("still_paused")
     settings_file.write_text(f"[store]\nsecret_access_key = '{secret}'\n")
     os.kill(daemon.pid, signal.SIGHUP)
-    await daemon.logged("reloaded")
+    await daemon.until_logged("reloaded")
     await bus.run("With the new key.")

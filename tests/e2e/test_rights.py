@@ -93,7 +93,7 @@ async def test_a_publisher_may_wait_for_its_event(place, start_alone, user):
 @pytest.mark.usefixtures("bus")
 async def test_an_operator_sees_the_dead_and_calls_jobs_off(place, start_alone, user):
     """Without being able to do a daemon's work."""
-    await start_alone().logged("consuming")
+    await start_alone().until_logged("consuming")
     url = await user("an operator, for `dead`, `cancel`, `watch` and `topology check`")
     listed = place.utterd("dead", "list", UTTERD_BROKER__URL=url)
     assert (listed.returncode, listed.stderr) == (ExitStatus.FAILED, "no dead job fits\n")

@@ -72,7 +72,7 @@ class Daemon:
         """The ids of the jobs that it has completed, as its log tells."""
         return [str(line["job_id"]) for line in self.log if line["event"] == "job_completed"]
 
-    async def logged(self, event: str) -> LogLine:
+    async def until_logged(self, event: str) -> LogLine:
         """Wait for the first line of an event."""
         async with asyncio.timeout(PATIENCE_S):
             while True:

@@ -191,6 +191,20 @@ async def test_a_queue_that_came_back_as_another_is_waited_for(
 
 # From RabbitMQ 3.12 on the queue's own timeout counts, before it the node's. The settings allow no
 # value as small as this.
+class FirstHeld:
+    """Acks each delivery; the first one only when the test says so."""
+
+    def __init__(self):
+        self.finished = asyncio.Event()
+        self._first = True
+
+    async def __call__(self, delivery):
+        is_first, self._first = self._first, False
+        if is_first:
+            await self.finished.wait()
+        await delivery.ack()
+
+
 @pytest.mark.parametrize(
     "broker_limits", [QueueLimits().model_copy(update={"consumer_timeout_s": 1})], ids=["1 s"]
 )
@@ -198,21 +212,12 @@ async def test_a_job_that_outlasts_the_consumer_timeout_comes_again(
     settings, wire, consuming, node_control
 ):
     """The broker closes the channel; another one takes the job, and its audio is ready by then."""
-    finished = asyncio.Event()
-    deliveries = 0
-
-    async def handle(delivery) -> None:
-        nonlocal deliveries
-        deliveries += 1
-        if deliveries == 1:
-            await finished.wait()
-        await delivery.ack()
-
+    handle = FirstHeld()
     async with node_control.impatient(1000), consuming(settings, handle, prefetch=1) as running:
         await wire.publish(b"slow")
         await running.deliveries.get()
         assert (await running.deliveries.get()).message.body == b"slow"
-        finished.set()
+        handle.finished.set()
         await wire.publish(b"next")
         assert (await running.deliveries.get()).message.body == b"next"
     assert await wire.ready(settings.queues.interactive) == 0
@@ -224,16 +229,7 @@ async def test_rabbitmq_4_3_cancels_the_consumer_of_a_job_that_takes_too_long(
 ):
     """Its channel stays open there, but a cancelled consumer would get nothing any more."""
     proxy.claims_4_3 = True
-    finished = asyncio.Event()
-    deliveries = 0
-
-    async def handle(delivery) -> None:
-        nonlocal deliveries
-        deliveries += 1
-        if deliveries == 1:
-            await finished.wait()
-        await delivery.ack()
-
+    handle = FirstHeld()
     async with consuming(through_proxy, handle, prefetch=1) as running:
         await wire.publish(b"slow")
         await running.deliveries.get()
@@ -242,7 +238,7 @@ async def test_rabbitmq_4_3_cancels_the_consumer_of_a_job_that_takes_too_long(
         cancel = commands.Basic.Cancel(consumer_tag=consumer["consumer_tag"], nowait=True)
         proxy.say(frame.marshal(cancel, consumer["channel_details"]["number"]))
         assert (await running.deliveries.get()).message.body == b"slow"
-        finished.set()
+        handle.finished.set()
         await wire.publish(b"next")
         assert (await running.deliveries.get()).message.body == b"next"
     assert await wire.ready(through_proxy.queues.interactive) == 0

@@ -105,20 +105,31 @@ async def test_a_stop_does_not_wait_for_the_end_of_it(settings, wire, consuming,
     assert await wire.ready(settings.queues.interactive) == 1
 
 
-async def test_a_lost_connection_counts_as_well(through_proxy, proxy, wire, consuming, waits):
-    """A link that drops again and again would use up deliveries, too."""
+async def keep(_delivery):
+    """Never settle anything."""
+    await asyncio.Event().wait()
 
-    async def keep(_delivery) -> None:
-        await asyncio.Event().wait()
 
-    async with consuming(
-        through_proxy, keep, hold_off=waits.hold_off, drain_timeout_s=0
-    ) as running:
-        await wire.publish(b"1")
-        for _ in range(4):
+@pytest.fixture
+def lose(through_proxy, proxy, wire, consuming, waits):
+    """Lose the connection so many times, each time with a job in hand."""
+
+    async def lose(times):
+        async with consuming(
+            through_proxy, keep, hold_off=waits.hold_off, drain_timeout_s=0
+        ) as running:
+            await wire.publish(b"1")
+            for _ in range(times):
+                await running.deliveries.get()
+                proxy.cut()
             await running.deliveries.get()
-            proxy.cut()
-        await running.deliveries.get()
+
+    return lose
+
+
+async def test_a_lost_connection_counts_as_well(lose, waits):
+    """A link that drops again and again would use up deliveries, too."""
+    await lose(times=4)
     assert waits.slept_s == [1.0, 2.0, 4.0]
 
 
@@ -135,19 +146,8 @@ async def test_rabbitmq_4_3_forgives_pauses(through_proxy, proxy, wire, consumin
     assert waits.slept_s == []
 
 
-async def test_rabbitmq_4_3_does_not_forgive_losses(through_proxy, proxy, wire, consuming, waits):
+async def test_rabbitmq_4_3_does_not_forgive_losses(lose, proxy, waits):
     """A channel that ends with a job in hand may have been ended by that job."""
     proxy.claims_4_3 = True
-
-    async def keep(_delivery) -> None:
-        await asyncio.Event().wait()
-
-    async with consuming(
-        through_proxy, keep, hold_off=waits.hold_off, drain_timeout_s=0
-    ) as running:
-        await wire.publish(b"1")
-        for _ in range(3):
-            await running.deliveries.get()
-            proxy.cut()
-        await running.deliveries.get()
+    await lose(times=3)
     assert waits.slept_s == [1.0, 2.0]

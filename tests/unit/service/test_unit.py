@@ -28,8 +28,13 @@ def unit_file(request, tmp_path):
     executable = tmp_path / "utterd"
     executable.write_text("#!/bin/sh\n")
     executable.chmod(0o755)
-    unit = Unit(executable=executable, is_template=request.param)
-    return install(unit, tmp_path)
+    path = install(Unit(executable=executable, is_template=request.param), tmp_path)
+    if not request.param:
+        return path
+    # systemd-analyze wants an instance of a template.
+    instance = path.with_name("utterd@one.service")
+    instance.symlink_to(path.name)
+    return instance
 
 
 @pytest.mark.parametrize("unit", [Unit(), Unit(is_template=True)], ids=["single", "template"])
@@ -41,20 +46,14 @@ def test_the_units_in_the_tree_are_those_that_are_installed(unit):
 @analyze
 def test_systemd_finds_nothing_to_complain_about(unit_file):
     """No unknown option, no wrong value, no missing command."""
-    path = str(unit_file).replace("@.service", "@one.service")
-    if path != str(unit_file):
-        Path(path).symlink_to(unit_file.name)
-    checked = run("systemd-analyze", "verify", "--man=no", path)
+    checked = run("systemd-analyze", "verify", "--man=no", unit_file)
     assert (checked.stdout, checked.stderr, checked.returncode) == ("", "", 0)
 
 
 @analyze
 def test_the_service_is_hardened(unit_file):
     """An exposure of at most 2.0 of 10, by systemd's own measure."""
-    path = str(unit_file).replace("@.service", "@one.service")
-    if path != str(unit_file):
-        Path(path).symlink_to(unit_file.name)
-    measured = run("systemd-analyze", "security", "--offline=true", path)
+    measured = run("systemd-analyze", "security", "--offline=true", unit_file)
     exposure = re.search(r"exposure level for \S+: ([0-9.]+)", measured.stdout)
     assert exposure, measured.stderr
     assert float(exposure[1]) <= 2.0
