@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from cosyvoice_probes import Probes, probe
 from cosyvoice_stages import random_bundle
+from cosyvoice_streams import SPEECH_TOKENS
 from limits import floor
 from report import Row, Section, replace_section
 from run import DOCUMENT
@@ -29,13 +30,14 @@ METHOD = """\
 to int8 and speaks segments of 200 speech tokens, 4 s, in processes of their own: a figure's cost
 does not depend on the weights. One stream speaks a segment after the other; of eight streams, each
 begins its next segment when it has one finished. Figures are wall seconds for each second of
-audio. The floor is what this machine could do at best, from two probes in the same run: all
-products of the estimator and of HiFT at the rate of a product of int8 matrices, on all cores, and
-the language model's weights read from memory once a step.
+audio. The floor is what this machine could do at best, from probes in the same run: all products
+with weights of the estimator and of HiFT at the rate of a product of int8 matrices, those of
+attention at that of float32 ones, on all cores, and the language model's weights read from memory
+once a step.
 
-This run: {cores:g} cores, each with {products:.0f} billion int8 products and {bytes:.1f} GB read a
-second, load average {load:.1f}. A second of eight streams' audio took {processor:.2f} seconds of
-processor time."""
+This run: {cores:g} cores, each with {int8:.0f} billion int8 and {float32:.0f} billion float32
+products a second; together they read {bytes:.1f} GB a second; load average {load:.1f}. A second of
+eight streams' audio took {processor:.2f} seconds of processor time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +76,9 @@ def section(bundle: Path) -> Section:
         title=TITLE,
         method=METHOD.format(
             cores=usable_cores(),
-            products=probes.int8_macs_per_s / 1e9,
-            bytes=probes.read_bytes_per_s / 1e9,
+            int8=probes.int8_macs_per_s / 1e9,
+            float32=probes.float32_macs_per_s / 1e9,
+            bytes=probes.shared_read_bytes_per_s / 1e9,
             load=load_average,
             processor=eight.processor_s / eight.audio_s,
         ),
@@ -111,7 +114,13 @@ def _speed(
     rows: int,
     euler_steps: int = 10,
 ) -> Row:
-    lowest = floor(probes, manifest, rows=rows, euler_steps=euler_steps)
+    lowest = floor(
+        probes,
+        manifest,
+        rows=rows,
+        euler_steps=euler_steps,
+        segment_s=SPEECH_TOKENS / manifest.flow.token_rate_hz,
+    )
     factor = measured.real_time_factor
     return Row(
         name=f"{name}: real-time factor",

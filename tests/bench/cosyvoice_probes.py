@@ -1,14 +1,17 @@
-"""The machine's own limits, in processor seconds of one thread, as the stages are measured."""
+"""The machine's own limits, most of them in processor seconds of one thread, as the stages are."""
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import onnxruntime
+from numpy.typing import NDArray
 
 from utterd.engines.cosyvoice.conversion.graph import Graph
 from utterd.engines.cosyvoice.conversion.layers import Layers, LinearMaths
+from utterd.ops.cpu import usable_cores
 
 _REPEATS = 7
 _ROWS, _WIDTH = 512, 1024
@@ -17,17 +20,19 @@ _READ_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What one thread can do here, now.
+    """What this machine can do, now.
 
     Attributes:
-        int8_macs_per_s: multiply-accumulates of a matrix product, bytes.
+        int8_macs_per_s: multiply-accumulates of a matrix product in one thread, bytes.
         float32_macs_per_s: the same in float32.
-        read_bytes_per_s: of memory, in one run over 256 MiB.
+        read_bytes_per_s: of memory in one thread, in one run over 256 MiB.
+        shared_read_bytes_per_s: of memory by all cores together.
     """
 
     int8_macs_per_s: float
     float32_macs_per_s: float
     read_bytes_per_s: float
+    shared_read_bytes_per_s: float
 
 
 def processor_s(work: Callable[[], object], repeats: int = _REPEATS) -> float:
@@ -47,7 +52,20 @@ def probe() -> Probes:
         int8_macs_per_s=macs / _product_s(LinearMaths.INT8),
         float32_macs_per_s=macs / _product_s(LinearMaths.FLOAT32),
         read_bytes_per_s=_READ_BYTES / processor_s(memory.sum),
+        shared_read_bytes_per_s=_READ_BYTES / _shared_read_s(memory),
     )
+
+
+def _shared_read_s(memory: NDArray[np.float64]) -> float:
+    """The least wall time in which all cores together read it once."""
+    threads = max(1, int(usable_cores()))
+    durations_s = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(_REPEATS):
+            started_s = time.perf_counter()
+            tuple(pool.map(np.sum, np.array_split(memory, threads)))
+            durations_s.append(time.perf_counter() - started_s)
+    return min(durations_s)
 
 
 def _product_s(maths: LinearMaths) -> float:
