@@ -55,6 +55,8 @@ async def run_daemon(settings: Settings) -> None:
         ConfigurationError: the settings, the engine or the topology need a person.
     """
     planner = make_planner(settings)
+    for caveat in planner.info.caveats:
+        log.warning("engine_caveat", reason=caveat)
     # Certificates that can't be read are a matter for a person, now and not in the first outage.
     check_certificates(settings.broker)
     current = CurrentPlanner(planner)

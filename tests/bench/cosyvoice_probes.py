@@ -10,7 +10,8 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from utterd.engines.cosyvoice.conversion.graph import Graph
-from utterd.engines.cosyvoice.conversion.layers import Layers, LinearMaths
+from utterd.engines.cosyvoice.conversion.layers import Layers
+from utterd.engines.cosyvoice.manifest import Precision
 from utterd.ops.cpu import usable_cores
 
 _REPEATS = 7
@@ -49,8 +50,8 @@ def probe() -> Probes:
     memory = np.ones(_READ_BYTES // 8)
     macs = _ROWS * _WIDTH * _WIDTH
     return Probes(
-        int8_macs_per_s=macs / _product_s(LinearMaths.INT8),
-        float32_macs_per_s=macs / _product_s(LinearMaths.FLOAT32),
+        int8_macs_per_s=macs / _product_s(Precision.INT8),
+        float32_macs_per_s=macs / _product_s(Precision.FLOAT32),
         read_bytes_per_s=_READ_BYTES / processor_s(memory.sum),
         shared_read_bytes_per_s=_READ_BYTES / _shared_read_s(memory),
     )
@@ -68,13 +69,13 @@ def _shared_read_s(memory: NDArray[np.float64]) -> float:
     return min(durations_s)
 
 
-def _product_s(maths: LinearMaths) -> float:
+def _product_s(precision: Precision) -> float:
     """One product of (512, 1024) with (1024, 1024), its quantization included."""
     random = np.random.default_rng(0)
     graph = Graph("product")
     weight = random.standard_normal((_WIDTH, _WIDTH), dtype=np.float32)
     x = graph.input("x", (1, "T", _WIDTH))
-    graph.output("y", Layers(graph, maths).linear(x, weight), (1, "T", _WIDTH))
+    graph.output("y", Layers(graph, precision).linear(x, weight), (1, "T", _WIDTH))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(graph.model().SerializeToString(), options)

@@ -36,27 +36,32 @@ def convert(
     *,
     out: Annotated[Path, typer.Option("--output", "-o", help="The bundle to make, a directory.")],
     precision: Annotated[
-        Precision, typer.Option(help="int8 is faster and smaller, float32 is exact.")
+        Precision,
+        typer.Option(
+            help="int8 is faster and smaller, float32 is exact, int7 is int8 for x86-64 without"
+            " VNNI."
+        ),
     ] = Precision.INT8,
     vocoder: Annotated[
         Precision | None,
         typer.Option(
-            help="Of the vocoder in an int8 bundle; float32 where int8 is too coarse for it."
+            help="Of the vocoder, if other than the bundle's: float32 where int8 is too coarse for"
+            " it."
         ),
     ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            help="Accept int8 up to NAME=VALUE, NAME one of logit_error, top1_agreement, mel_error,"
-            " waveform_distance. May be repeated."
+            help="Accept integers up to NAME=VALUE, NAME one of logit_error, top1_agreement,"
+            " mel_error, waveform_distance. May be repeated."
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a checkpoint to a bundle. Needs the extra `convert`, not torch.
 
-    An int8 bundle is compared with float32 and refused when it is too far from it; the status is
-    then 78.
+    An int8 or int7 bundle is compared with float32 and refused when it is too far from it; the
+    status is then 78.
 
     Example: utterd bundle convert CosyVoice-300M-SFT -o /var/lib/utterd/cosyvoice
     """

@@ -27,6 +27,8 @@ async def examine_engine(settings: Settings) -> Findings:
     info = planner.info
     yield ok("package", f"{info.name} {info.version}")
     yield ok("model", f"digest {info.bundle}")
+    for caveat in info.caveats:
+        yield warning("model", caveat)
     single = settings.engine.model_copy(update={"workers": 1})
     host = make_engine_host(settings.model_copy(update={"engine": single}), planner)
     started = time.monotonic()

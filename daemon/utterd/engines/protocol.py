@@ -79,6 +79,7 @@ class EngineInfo:
         concurrency: requests that one process serves at once. Above 1, one process serves all,
             so that the model lies in memory once.
         max_worker_bytes: resident memory beyond which one of its processes must have a leak.
+        caveats: what is not as it should be with this model on this machine, and what to do.
     """
 
     name: str
@@ -88,6 +89,7 @@ class EngineInfo:
     voices: tuple[Voice, ...]
     concurrency: int = 1
     max_worker_bytes: int = GIB
+    caveats: tuple[str, ...] = ()
 
     @property
     def aliases(self) -> dict[str, str]:

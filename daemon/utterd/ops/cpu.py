@@ -2,10 +2,13 @@
 
 import math
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
+_CPU_INFO = Path("/proc/cpuinfo")
+_VNNI_FLAGS = frozenset({"avx512_vnni", "avx_vnni"})
 
 
 def usable_cores(*, affinity: int | None = None, quota: float | None = None) -> float:
@@ -59,6 +62,25 @@ def _quota_of(group: Path) -> float | None:
     if quota in ("max", "-1"):
         return None
     return int(quota) / int(period)
+
+
+def saturates_int8_products(*, machine: str | None = None, cpu_info: Path = _CPU_INFO) -> bool:
+    """Whether sums of int8 products are cut at 16 bits: on x86-64 without VNNI.
+
+    There, onnxruntime multiplies unsigned with signed bytes by `vpmaddubsw`.
+
+    Args:
+        machine: its architecture; default: this machine's.
+        cpu_info: what the kernel says of the processor. Where it can't be read, it says no.
+    """
+    if (machine or platform.machine()) != "x86_64":
+        return False
+    try:
+        text = cpu_info.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])
+    return bool(flags) and _VNNI_FLAGS.isdisjoint(flags)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utterd.ops.cpu import WorkerPlan, cgroup_quota, plan_workers, usable_cores
+from utterd.ops.cpu import (
+    WorkerPlan,
+    cgroup_quota,
+    plan_workers,
+    saturates_int8_products,
+    usable_cores,
+)
 
 
 def cgroup(root: Path, membership: str, files: dict[str, str]) -> float | None:
@@ -121,3 +127,25 @@ def test_a_plan_never_takes_more_threads_than_cores(cores: float, threads: int |
     plan = plan_workers(cores, threads=threads)
     assert plan.slots == plan.workers >= 1
     assert plan.workers == 1 or plan.workers * plan.threads <= cores
+
+
+@pytest.mark.parametrize(
+    ("machine", "cpu_info", "saturates"),
+    [
+        ("x86_64", "processor\t: 0\nflags\t\t: fpu sse4_2 avx2\n", True),
+        ("x86_64", "flags\t\t: avx2 avx512f avx512_vnni\n", False),
+        ("x86_64", "flags\t\t: avx2 avx_vnni\n", False),
+        ("x86_64", "", False),
+        ("aarch64", "Features\t: fp asimd\n", False),
+    ],
+)
+def test_int8_sums_are_cut_on_x86_without_vnni(tmp_path, machine, cpu_info, saturates):
+    """Nothing is claimed of a processor that can't be asked, and Arm adds them exactly."""
+    path = tmp_path / "cpuinfo"
+    path.write_text(cpu_info, encoding="ascii")
+    assert saturates_int8_products(machine=machine, cpu_info=path) is saturates
+
+
+def test_a_kernel_that_says_nothing_is_not_accused(tmp_path):
+    """/proc may not be mounted."""
+    assert not saturates_int8_products(machine="x86_64", cpu_info=tmp_path / "none")

@@ -1,12 +1,15 @@
 """What the engine is, found in its bundle's manifest without loading a model."""
 
+from collections.abc import Iterator
 from hashlib import sha256
 
 from utterd.engines.cosyvoice.bundle import Bundle, open_bundle
 from utterd.engines.cosyvoice.front_end import FRONT_END_VERSION
+from utterd.engines.cosyvoice.manifest import Precision
 from utterd.engines.cosyvoice.tokenizer import VOCABULARY_SIZE, vocabulary_digest
 from utterd.engines.protocol import GIB, EngineInfo, EngineOptions, Voice
 from utterd.errors import ConfigurationError
+from utterd.ops.cpu import saturates_int8_products
 
 ENGINE_VERSION = "1"
 """Part of the digest: it changes when the same bundle would sound different."""
@@ -50,7 +53,17 @@ def describe(options: EngineOptions) -> EngineInfo:
         voices=_voices(bundle.manifest.voices),
         concurrency=options.rows,
         max_worker_bytes=_max_worker_bytes(bundle, options),
+        caveats=tuple(_caveats(bundle.manifest.precision)),
     )
+
+
+def _caveats(precision: Precision) -> Iterator[str]:
+    if precision is Precision.INT8 and saturates_int8_products():
+        yield (
+            "this processor has no VNNI and cuts sums of int8 products that are too large, so the"
+            " bundle sounds worse here than where it was judged: convert the checkpoint with"
+            " --precision int7"
+        )
 
 
 def _digest(bundle: Bundle, options: EngineOptions) -> str:

@@ -14,6 +14,14 @@ class Precision(StrEnum):
 
     FLOAT32 = "float32"
     INT8 = "int8"
+    INT7 = "int7"
+    """int8 with weights of 7 bits. Without VNNI, x86-64 adds two products in 16 bits and cuts what
+    does not fit; two of a byte and such a weight always do."""
+
+    @property
+    def weight_peak(self) -> int:
+        """The greatest magnitude of an integer weight."""
+        return {Precision.INT8: 127, Precision.INT7: 63}[self]
 
 
 class _Part(BaseModel):
@@ -110,7 +118,7 @@ class VocoderDims(_Part):
 
 
 class Quality(_Part):
-    """How far an int8 bundle is from the same checkpoint in float32.
+    """How far an int8 or int7 bundle is from the same checkpoint in float32.
 
     Attributes:
         logit_error: root mean square of the logits' difference over their standard deviation.

@@ -243,7 +243,7 @@ def _read_reference(path: Path) -> _Reference:
 
 
 def _compare(stages: Stages, reference: _Reference) -> Iterator[Check]:
-    int8 = stages.bundle.manifest.precision is Precision.INT8
+    is_exact = stages.bundle.manifest.precision is Precision.FLOAT32
     parts: dict[str, Callable[[Stages, _Reference], Pairs]] = {
         "text encoding": _text_encodings,
         "logits": _logits,
@@ -268,7 +268,7 @@ def _compare(stages: Stages, reference: _Reference) -> Iterator[Check]:
             )
             continue
         tolerance = _FLOAT32_TOLERANCES[name]
-        if int8 and name not in _ALWAYS_FLOAT32:
+        if not is_exact and name not in _ALWAYS_FLOAT32:
             tolerance = _INT8_SHARE * max(float(np.abs(wanted).max()) for _, wanted in pairs)
         difference = max(_difference(found, wanted) for found, wanted in pairs)
         passed = difference <= tolerance

@@ -64,5 +64,10 @@ def tiny_int8(convert_once: Convert) -> Bundle:
 
 
 @pytest.fixture(scope="session")
+def tiny_int7(convert_once: Convert) -> Bundle:
+    return convert_once(TINY, Precision.INT7)
+
+
+@pytest.fixture(scope="session")
 def other(convert_once: Convert, other_checkpoint: Path) -> Bundle:
     return convert_once(other_checkpoint, Precision.FLOAT32)

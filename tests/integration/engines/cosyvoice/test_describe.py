@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from support.cosyvoice import TINY
 from utterd.app import make_planner
 from utterd.config import EngineSettings, Settings
 from utterd.engines.cosyvoice.bundle import Bundle
+from utterd.engines.cosyvoice.manifest import Precision
 from utterd.engines.cosyvoice.module import describe
 from utterd.engines.protocol import EngineOptions
 from utterd.errors import ConfigurationError
@@ -34,6 +36,22 @@ def test_knows_the_seven_presets(options: EngineOptions):
     ]
     assert [voice.languages[0] for voice in info.voices] == "zh zh ja yue en en ko".split()  # noqa: SIM905
     assert all(set(voice.languages) == {"zh", "en", "ja", "yue", "ko"} for voice in info.voices)
+
+
+@pytest.mark.parametrize(
+    ("precision", "saturates", "caveats"),
+    [(Precision.INT8, True, 1), (Precision.INT8, False, 0), (Precision.INT7, True, 0)],
+)
+def test_int8_on_a_processor_that_cuts_its_sums_is_a_caveat(
+    convert_once, monkeypatch, precision, saturates, caveats
+):
+    """And says how to convert the checkpoint for it."""
+    monkeypatch.setattr(
+        "utterd.engines.cosyvoice.describe.saturates_int8_products", lambda: saturates
+    )
+    info = describe(EngineOptions(bundle=convert_once(TINY, precision).directory))
+    assert len(info.caveats) == caveats
+    assert all("--precision int7" in caveat for caveat in info.caveats)
 
 
 @pytest.mark.parametrize(

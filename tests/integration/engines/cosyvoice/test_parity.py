@@ -35,6 +35,11 @@ def test_every_stage_computes_what_the_original_did(tiny: Bundle):
     assert compared == {"text encoding", "logits", "mel", "f0", "source", "waveform"}
 
 
+def test_an_int7_bundle_is_near(tiny_int7: Bundle):
+    """A bit less changes little."""
+    assert all(check.passed for check in verify(tiny_int7, REFERENCE))
+
+
 def test_an_int8_bundle_is_near(tiny_int8: Bundle):
     """On the tiny checkpoint, int8 differs from the official modules by rounding."""
     assert all(check.passed for check in verify(tiny_int8, REFERENCE))

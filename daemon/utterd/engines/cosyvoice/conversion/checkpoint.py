@@ -21,7 +21,6 @@ from utterd.engines.cosyvoice.conversion.encoder import (
 )
 from utterd.engines.cosyvoice.conversion.estimator import EstimatorWriter
 from utterd.engines.cosyvoice.conversion.language_model import LanguageModelWriter, input_rows
-from utterd.engines.cosyvoice.conversion.layers import LinearMaths
 from utterd.engines.cosyvoice.conversion.length_regulator import write_length_regulator
 from utterd.engines.cosyvoice.conversion.receptive_field import context_frames
 from utterd.engines.cosyvoice.conversion.settings import CheckpointSettings
@@ -57,13 +56,16 @@ class LanguageModelPart:
 
 
 def write_llm(
-    checkpoint: Path, settings: CheckpointSettings, cache_peaks: Array | None, out: Path
+    checkpoint: Path,
+    settings: CheckpointSettings,
+    precision: Precision,
+    cache_peaks: Array | None,
+    out: Path,
 ) -> LanguageModelPart:
     """`llm.pt`: text encoder, language model, and the tables that feed them.
 
-    With the peaks of keys and values, all of it is int8.
+    With the peaks of keys and values, their cache is int8.
     """
-    maths = LinearMaths.FLOAT32 if cache_peaks is None else LinearMaths.INT8_BY_ROW
     with open_weights(checkpoint / "llm.pt") as weights:
         text = take_encoder(weights, "text_encoder", ("norm_mha", "norm_ff"))
         model = take_encoder(weights, "llm", ("norm1", "norm2"))
@@ -73,10 +75,12 @@ def write_llm(
         write_text_encoder(
             text,
             TextEncoderHead(affine, model),
-            maths,
+            precision,
             out / "text_encoder.onnx",
         )
-        LanguageModelWriter(model, decoder, cache_peaks).write(out / "language_model.onnx")
+        LanguageModelWriter(model, decoder, precision, cache_peaks).write(
+            out / "language_model.onnx"
+        )
         embedding = weights.take("text_embedding.weight", None, text.embed[0].shape[1])
         speech = weights.take("speech_embedding.weight", len(decoder[1]) - 1, width)
         speaker = take_pair(weights, "spk_embed_affine_layer", width, None)
@@ -120,12 +124,11 @@ def write_flow(
     checkpoint: Path, settings: CheckpointSettings, precision: Precision, out: Path
 ) -> FlowDims:
     """`flow.pt`: token encoder, length regulator, estimator, and their tables."""
-    maths = LinearMaths.INT8 if precision is Precision.INT8 else LinearMaths.FLOAT32
     with open_weights(checkpoint / "flow.pt") as weights:
         encoder = take_encoder(weights, "encoder", ("norm_mha", "norm_ff"))
         projection = take_pair(weights, "encoder_proj", None, encoder.width)
         mel_bins = projection[0].shape[0]
-        write_flow_encoder(encoder, projection, maths, out / "flow_encoder.onnx")
+        write_flow_encoder(encoder, projection, precision, out / "flow_encoder.onnx")
         tokens = weights.take("input_embedding.weight", None, encoder.embed[0].shape[1])
         speaker = take_pair(weights, "spk_embed_affine_layer", mel_bins, None)
         _save_tables(
@@ -138,7 +141,8 @@ def write_flow(
         )
         stages = len(settings.flow.length_regulator.sampling_ratios)
         write_length_regulator(weights, stages, out / "length_regulator.onnx")
-        EstimatorWriter(weights, settings.flow.decoder.estimator.num_heads, mel_bins, maths).write(
+        heads = settings.flow.decoder.estimator.num_heads
+        EstimatorWriter(weights, heads, mel_bins, precision).write(
             out / "estimator.onnx", out / "time_features.onnx"
         )
     return FlowDims(
@@ -152,19 +156,20 @@ def write_flow(
 def write_hift(
     checkpoint: Path,
     settings: CheckpointSettings,
+    precision: Precision,
     ranges: Mapping[str, ConvolutionRange] | None,
     out: Path,
 ) -> VocoderDims:
     """`hift.pt`: f0 predictor, generator and the source's mixing weights.
 
-    With the ranges of its convolutions, the generator is int8.
+    A generator that is not float32 needs the ranges of its convolutions.
     """
     hift = settings.hift
     harmonics = hift.nb_harmonics + 1
     with open_weights(checkpoint / "hift.pt") as weights:
         write_f0_predictor(weights, out / "f0.onnx")
         shape = hift_shape(settings)
-        HiftWriter(weights, shape, ranges).write(out / "hift.onnx")
+        HiftWriter(weights, shape, precision, ranges).write(out / "hift.onnx")
         context = context_frames(weights, shape)
         merge = take_pair(weights, "m_source.l_linear", 1, harmonics)
         _save_tables(out, {"source_merge": np.append(merge[0][0], merge[1])})
@@ -179,7 +184,7 @@ def write_hift(
         voiced_threshold_hz=hift.nsf_voiced_threshold,
         audio_limit=hift.audio_limit,
         context_frames=context,
-        precision=Precision.FLOAT32 if ranges is None else Precision.INT8,
+        precision=precision,
     )
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import file_digest
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -49,7 +49,7 @@ AT_LEAST = frozenset({"top1_agreement"})
 
 
 class PoorQualityError(ConfigurationError):
-    """An int8 bundle is too far from the same checkpoint in float32."""
+    """An int8 or int7 bundle is too far from the same checkpoint in float32."""
 
     def __init__(self, message: str, quality: Quality) -> None:
         super().__init__(message)
@@ -86,14 +86,15 @@ def convert(
         checkpoint: a directory with `CHECKPOINT_FILES`.
         out: the directory to make; it must not exist.
         precision: of the large matrix products.
-        vocoder: of the vocoder's convolutions in an int8 bundle; None is the bundle's own.
+        vocoder: of the vocoder's convolutions, unless the bundle is float32; None is the bundle's
+            own.
         report: called with a few words at the start of each step.
-        limits: how far an int8 bundle may be from float32.
+        limits: how far a bundle that is not float32 may be from it.
 
     Raises:
         ConfigurationError: a file is missing, damaged or of another model, or `out` exists or
             can't be written.
-        PoorQualityError: the int8 bundle is further from float32 than the limits allow.
+        PoorQualityError: the bundle is further from float32 than the limits allow.
     """
     started_s = time.monotonic()
     missing = [name for name in CHECKPOINT_FILES if not (checkpoint / name).is_file()]
@@ -107,9 +108,10 @@ def convert(
         raise ConfigurationError(f"{out} exists: name a new directory, or remove it first")
     source = _Source(checkpoint, read_settings(checkpoint / "cosyvoice.yaml"), report)
     with _scratch(out) as scratch:
-        bundle = _write(source, None, scratch / Precision.FLOAT32)
-        if precision is Precision.INT8:
-            bundle = _quantize(source, bundle, vocoder or precision, scratch, limits)
+        bundle = _write(source, _Arithmetic(), scratch / Precision.FLOAT32)
+        if precision is not Precision.FLOAT32:
+            arithmetic = _Arithmetic(precision, vocoder or precision)
+            bundle = _quantize(source, bundle, arithmetic, scratch, limits)
         bundle.directory.rename(out)
     return Conversion(
         bundle=open_bundle(out),
@@ -159,26 +161,30 @@ class _Source:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Measured:
-    """What int8 must know of the float32 bundle's insides."""
+class _Arithmetic:
+    """What a bundle computes in, and what it must know of the float32 bundle's insides for it."""
 
-    cache_peaks: Array
-    vocoder: Mapping[str, ConvolutionRange] | None
+    precision: Precision = Precision.FLOAT32
+    vocoder: Precision = Precision.FLOAT32
+    cache_peaks: Array | None = None
+    vocoder_ranges: Mapping[str, ConvolutionRange] | None = None
 
 
 def _quantize(
-    source: _Source, exact: Bundle, vocoder: Precision, scratch: Path, limits: Quality
+    source: _Source, exact: Bundle, arithmetic: _Arithmetic, scratch: Path, limits: Quality
 ) -> Bundle:
-    """An int8 bundle, calibrated on the float32 one, compared with it, and judged."""
+    """A bundle of integers, calibrated on the float32 one, compared with it, and judged."""
     source.report("a few sentences in float32")
     recordings, cache_peaks = record(exact)
     ranges = None
-    if vocoder is Precision.INT8:
+    if arithmetic.vocoder is not Precision.FLOAT32:
         source.report("ranges of the vocoder")
         ranges = _measure_ranges(source, exact, recordings, scratch / "observer.onnx")
     shutil.rmtree(exact.directory)
-    bundle = _write(source, _Measured(cache_peaks, ranges), scratch / Precision.INT8)
-    source.report("the same sentences in int8")
+    precision = arithmetic.precision
+    calibrated = replace(arithmetic, cache_peaks=cache_peaks, vocoder_ranges=ranges)
+    bundle = _write(source, calibrated, scratch / precision)
+    source.report(f"the same sentences in {precision}")
     quality = judge(bundle, recordings)
     poor = [
         name
@@ -192,7 +198,7 @@ def _quantize(
             for name in poor
         )
         raise PoorQualityError(
-            f"int8 is too far from float32: {found}. Convert with --precision float32, or"
+            f"{precision} is too far from float32: {found}. Convert with --precision float32, or"
             " if only the waveform is with --vocoder float32, or accept it"
             f" with {' '.join(f'--limit {name}={getattr(quality, name):.3g}' for name in poor)}",
             quality,
@@ -210,21 +216,17 @@ def _measure_ranges(
     return dict(zip(names, merged, strict=True))
 
 
-def _write(
-    source: _Source,
-    measured: _Measured | None,
-    out: Path,
-) -> Bundle:
-    """A float32 bundle, or with what was measured an int8 one that is not yet judged."""
+def _write(source: _Source, arithmetic: _Arithmetic, out: Path) -> Bundle:
+    """A bundle that is not yet judged."""
     out.mkdir()
-    precision = Precision.FLOAT32 if measured is None else Precision.INT8
+    precision = arithmetic.precision
     checkpoint, settings = source.checkpoint, source.settings
     source.report(f"language model in {precision}")
-    llm = write_llm(checkpoint, settings, None if measured is None else measured.cache_peaks, out)
+    llm = write_llm(checkpoint, settings, precision, arithmetic.cache_peaks, out)
     source.report(f"flow in {precision}")
     flow = write_flow(checkpoint, settings, precision, out)
-    source.report(f"vocoder in {precision}")
-    vocoder = write_hift(checkpoint, settings, None if measured is None else measured.vocoder, out)
+    source.report(f"vocoder in {arithmetic.vocoder}")
+    vocoder = write_hift(checkpoint, settings, arithmetic.vocoder, arithmetic.vocoder_ranges, out)
     voices = write_voices(checkpoint, llm.speaker_width, out)
     for name in _ASSETS:
         with as_file(files("utterd.engines.cosyvoice").joinpath("assets", name)) as path:

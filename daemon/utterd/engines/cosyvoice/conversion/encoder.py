@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from utterd.engines.cosyvoice.conversion.graph import Graph
-from utterd.engines.cosyvoice.conversion.layers import Layers, LinearMaths
+from utterd.engines.cosyvoice.conversion.layers import Layers
 from utterd.engines.cosyvoice.conversion.relative_attention import (
     RelativeAttention,
     ScoreSizes,
@@ -17,7 +17,7 @@ from utterd.engines.cosyvoice.conversion.relative_attention import (
     take_attention,
 )
 from utterd.engines.cosyvoice.conversion.weights import Array, Weights
-from utterd.engines.cosyvoice.manifest import EncoderDims
+from utterd.engines.cosyvoice.manifest import EncoderDims, Precision
 
 INNER_EPSILON = 1e-12
 OUTER_EPSILON = 1e-5
@@ -115,7 +115,7 @@ class TextEncoderHead:
 
 
 def write_text_encoder(
-    encoder: Encoder, head: TextEncoderHead, maths: LinearMaths, path: Path
+    encoder: Encoder, head: TextEncoderHead, precision: Precision, path: Path
 ) -> None:
     """Write the graph: x (1, S, in) to text_encoding (1, S, LM in) and rows (1, S, LM width).
 
@@ -123,7 +123,7 @@ def write_text_encoder(
     position table.
     """
     graph = Graph("text_encoder")
-    layers = Layers(graph, maths)
+    layers = Layers(graph, precision, by_row=True)
     x = graph.input("x", (1, "S", encoder.embed[0].shape[1]))
     mask = graph.input("mask", (1, 1, "S", "S"))
     x = layers.linear(x, *encoder.embed)
@@ -140,13 +140,15 @@ def write_text_encoder(
     graph.save(path)
 
 
-def write_flow_encoder(encoder: Encoder, projection: Pair, maths: LinearMaths, path: Path) -> None:
+def write_flow_encoder(
+    encoder: Encoder, projection: Pair, precision: Precision, path: Path
+) -> None:
     """Write the graph: embedded tokens x (1, S, width) to h (1, S, mel bins).
 
     Inputs besides x: per layer the rows S - 1 to 1 - S of its position table.
     """
     graph = Graph("flow_encoder")
-    layers = Layers(graph, maths)
+    layers = Layers(graph, precision)
     x = graph.input("x", (1, "S", encoder.width))
     x = _encode(graph, layers, encoder, x, row_width="R", mask=None)
     graph.output("h", layers.linear(x, *projection), (1, "S", projection[0].shape[0]))

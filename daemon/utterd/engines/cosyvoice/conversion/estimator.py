@@ -12,8 +12,9 @@ import numpy as np
 
 from utterd.engines.cosyvoice.conversion.encoder import Pair, take_pair
 from utterd.engines.cosyvoice.conversion.graph import Graph
-from utterd.engines.cosyvoice.conversion.layers import Layers, LinearMaths
+from utterd.engines.cosyvoice.conversion.layers import Layers
 from utterd.engines.cosyvoice.conversion.weights import Array, Weights
+from utterd.engines.cosyvoice.manifest import Precision
 from utterd.errors import ConfigurationError
 
 _PREFIX = "decoder.estimator"
@@ -41,15 +42,15 @@ class EstimatorWriter:
         weights: of `flow.pt`.
         heads: attention heads, from the configuration.
         mel_bins: channels of x, mu, speaker and condition each.
-        maths: of the matrix products.
+        precision: of the matrix products.
     """
 
-    def __init__(self, weights: Weights, heads: int, mel_bins: int, maths: LinearMaths) -> None:
+    def __init__(self, weights: Weights, heads: int, mel_bins: int, precision: Precision) -> None:
         self._weights = weights
         self._heads = heads
         self._mel_bins = mel_bins
         self._graph = Graph("estimator")
-        self._layers = Layers(self._graph, maths)
+        self._layers = Layers(self._graph, precision)
         self._time = _TimeFeatures()
 
     def write(self, estimator: Path, time_features: Path) -> None:
@@ -161,7 +162,7 @@ class EstimatorWriter:
 
     def _write_time_features(self, path: Path) -> None:
         graph = Graph("time_features")
-        layers = Layers(graph, LinearMaths.FLOAT32)
+        layers = Layers(graph, Precision.FLOAT32)
         first = take_pair(self._weights, f"{_PREFIX}.time_mlp.linear_1", None, None)
         second = take_pair(self._weights, f"{_PREFIX}.time_mlp.linear_2", None, None)
         t = graph.op("Unsqueeze", graph.input("t", ("N",)), graph.integers(1))

@@ -15,9 +15,10 @@ from utterd.engines.cosyvoice.conversion.encoder import (
     embedded,
 )
 from utterd.engines.cosyvoice.conversion.graph import Graph
-from utterd.engines.cosyvoice.conversion.layers import Layers, LinearMaths
+from utterd.engines.cosyvoice.conversion.layers import Layers
 from utterd.engines.cosyvoice.conversion.relative_attention import position_scores, score_sizes
 from utterd.engines.cosyvoice.conversion.weights import Array
+from utterd.engines.cosyvoice.manifest import Precision
 
 # Keys and values beyond those of the calibration are cut a quarter later than the largest of them.
 _CACHE_MARGIN = 1.25
@@ -34,19 +35,20 @@ class LanguageModelWriter:
     Args:
         model: its weights.
         decoder: the layer that gives the logits.
+        precision: of the matrix products.
         cache_peaks: the largest magnitudes of keys and values, (layers, 2, heads, head width). With
-            them, products and caches are int8: a step reads the whole cache, and a quarter of the
-            bytes takes a fifth of the time.
+            them, caches are int8: a step reads the whole cache, and a quarter of the bytes takes a
+            fifth of the time.
     """
 
-    def __init__(self, model: Encoder, decoder: Pair, cache_peaks: Array | None) -> None:
+    def __init__(
+        self, model: Encoder, decoder: Pair, precision: Precision, cache_peaks: Array | None
+    ) -> None:
         self._model = model
         self._decoder = decoder
         self._cache_peaks = cache_peaks
         self._graph = Graph("language_model")
-        self._layers = Layers(
-            self._graph, LinearMaths.FLOAT32 if cache_peaks is None else LinearMaths.INT8_BY_ROW
-        )
+        self._layers = Layers(self._graph, precision, by_row=True)
 
     def write(self, path: Path) -> None:
         """Write the graph: x (B, S, width) to logits (B, speech tokens + 1) of the last row.

@@ -2,38 +2,36 @@
 
 Sequences are (batch, time, channels), so that a convolution is one matrix product over shifted
 copies, which the int8 kernels cover. int8 means: weights signed with a scale per output channel,
-activations unsigned with one scale per tensor (`LinearMaths.INT8`) or one per row
-(`LinearMaths.INT8_BY_ROW`), found as they come.
+activations unsigned with one scale per tensor or one per row, found as they come.
 """
 
 from collections.abc import Callable
-from enum import Enum, auto
 
 import numpy as np
 from onnx import TensorProto
 
 from utterd.engines.cosyvoice.conversion.graph import END, Graph
 from utterd.engines.cosyvoice.conversion.weights import Array
+from utterd.engines.cosyvoice.manifest import Precision
 
 # e^x (e^x + 2) stays finite in float32, and tanh(softplus(x)) is 1 from here on.
 _MISH_LIMIT = 20.0
 
 
-class LinearMaths(Enum):
-    """How matrix products with weights are computed."""
-
-    FLOAT32 = auto()
-    INT8 = auto()
-    INT8_BY_ROW = auto()
-    """A row's result depends on this row alone: rows of a batch don't disturb each other."""
-
-
 class Layers:
-    """Adds layers to a graph, all with the same arithmetic."""
+    """Adds layers to a graph, all with the same arithmetic.
 
-    def __init__(self, graph: Graph, maths: LinearMaths) -> None:
+    Args:
+        graph: gets the nodes.
+        precision: of matrix products with weights.
+        by_row: whether each row of activations has a scale of its own, so that rows of a batch
+            don't disturb each other. In float32 they never do.
+    """
+
+    def __init__(self, graph: Graph, precision: Precision, *, by_row: bool = False) -> None:
         self.graph = graph
-        self._maths = maths
+        self._precision = precision
+        self._scales_by_row = by_row
         self._quantized: dict[str, tuple[str, str, str]] = {}
         self._by_row: dict[str, tuple[str, str]] = {}
 
@@ -150,31 +148,28 @@ class Layers:
     ) -> str:
         """`x @ matrix + bias` with matrix (in, out); `shifted` widens x, given its zero."""
         graph = self.graph
-        match self._maths:
-            case LinearMaths.FLOAT32:
-                rows = x if shifted is None else shifted(x, graph.scalar(0.0))
-                product = graph.op("MatMul", rows, graph.constant(matrix, "weight"))
-                return product if bias is None else graph.op("Add", product, graph.constant(bias))
-            case LinearMaths.INT8:
-                quantized, scale, zero = self._quantize(x)
-                rows = quantized if shifted is None else shifted(quantized, zero)
-                return self._integer_product(rows, scale, zero, matrix, bias)
-            case LinearMaths.INT8_BY_ROW:
-                if shifted is not None:
-                    raise ValueError("a convolution mixes rows")
-                rows, peak = self._quantize_by_row(x)
-                scale = graph.scalar(1 / 127)
-                zero = graph.constant(np.array(128, np.uint8))
-                product = graph.op(
-                    "Mul", self._integer_product(rows, scale, zero, matrix, None), peak
-                )
-                return product if bias is None else graph.op("Add", product, graph.constant(bias))
+        if self._precision is Precision.FLOAT32:
+            rows = x if shifted is None else shifted(x, graph.scalar(0.0))
+            product = graph.op("MatMul", rows, graph.constant(matrix, "weight"))
+            return product if bias is None else graph.op("Add", product, graph.constant(bias))
+        if not self._scales_by_row:
+            quantized, scale, zero = self._quantize(x)
+            rows = quantized if shifted is None else shifted(quantized, zero)
+            return self._integer_product(rows, scale, zero, matrix, bias)
+        if shifted is not None:
+            raise ValueError("a convolution mixes rows")
+        rows, peak = self._quantize_by_row(x)
+        scale = graph.scalar(1 / 127)
+        zero = graph.constant(np.array(128, np.uint8))
+        product = graph.op("Mul", self._integer_product(rows, scale, zero, matrix, None), peak)
+        return product if bias is None else graph.op("Add", product, graph.constant(bias))
 
     def _integer_product(
         self, rows: str, scale: str, zero: str, matrix: Array, bias: Array | None
     ) -> str:
         graph = self.graph
-        weight_scale = np.maximum(np.abs(matrix).max(axis=0), np.float32(1e-30)) / np.float32(127)
+        peaks = np.maximum(np.abs(matrix).max(axis=0), np.float32(1e-30))
+        weight_scale = peaks / np.float32(self._precision.weight_peak)
         weight = np.rint(matrix / weight_scale).astype(np.int8)
         return graph.op(
             "MatMulIntegerToFloat",

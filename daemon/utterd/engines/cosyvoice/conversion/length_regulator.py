@@ -4,8 +4,9 @@ from pathlib import Path
 
 from utterd.engines.cosyvoice.conversion.encoder import take_pair
 from utterd.engines.cosyvoice.conversion.graph import Graph
-from utterd.engines.cosyvoice.conversion.layers import Layers, LinearMaths
+from utterd.engines.cosyvoice.conversion.layers import Layers
 from utterd.engines.cosyvoice.conversion.weights import Weights
+from utterd.engines.cosyvoice.manifest import Precision
 
 # Convolution, norm, activation: the activation has no weights.
 _MODULES_PER_STAGE = 3
@@ -17,7 +18,7 @@ def write_length_regulator(weights: Weights, stages: int, path: Path) -> None:
     It is small, and always float32.
     """
     graph = Graph("length_regulator")
-    layers = Layers(graph, LinearMaths.FLOAT32)
+    layers = Layers(graph, Precision.FLOAT32)
     last = take_pair(
         weights, f"length_regulator.model.{stages * _MODULES_PER_STAGE}", None, None, 1
     )

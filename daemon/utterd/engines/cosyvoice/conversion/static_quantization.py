@@ -45,14 +45,24 @@ def merge_ranges(rows: Iterable[NDArray[np.float32]]) -> list[ConvolutionRange]:
 
 
 def quantized_convolution(
-    graph: Graph, x: str, weight: Array, bias: Array, span: ConvolutionRange, dilation: int
+    graph: Graph,
+    x: str,
+    weight: Array,
+    bias: Array,
+    span: ConvolutionRange,
+    dilation: int,
+    *,
+    weight_peak: int,
 ) -> str:
-    """A convolution over time that keeps the length; float32 (1, in, T) to float32 (1, out, T)."""
+    """A convolution over time that keeps the length; float32 (1, in, T) to float32 (1, out, T).
+
+    Integer weights are at most `weight_peak`.
+    """
     padding = (weight.shape[2] - 1) * dilation // 2
     input_scale, input_zero = _affine(*span.input)
     output_scale, output_zero = _affine(*span.output)
     peaks = np.abs(weight).max(axis=(1, 2))
-    scale = np.maximum(peaks, np.float32(1e-30)) / np.float32(127)
+    scale = np.maximum(peaks, np.float32(1e-30)) / np.float32(weight_peak)
     integers = np.rint(weight / scale[:, None, None]).astype(np.int8)
     limit = np.iinfo(np.int32).max
     offset = np.clip(np.rint(bias / (input_scale * scale.astype(np.float64))), -limit, limit)

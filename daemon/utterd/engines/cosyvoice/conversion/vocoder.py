@@ -17,6 +17,7 @@ from utterd.engines.cosyvoice.conversion.static_quantization import (
     quantized_convolution,
 )
 from utterd.engines.cosyvoice.conversion.weights import Array, Weights
+from utterd.engines.cosyvoice.manifest import Precision
 from utterd.errors import ConfigurationError
 
 _ALPHA_FLOOR = 1e-9
@@ -69,18 +70,20 @@ class HiftWriter:
     Args:
         weights: of `hift.pt`.
         shape: of the generator.
-        ranges: of the residual blocks' convolutions by their names; with them, these convolutions
-            are int8.
+        precision: of the residual blocks' convolutions.
+        ranges: of these convolutions by their names, if they are not float32.
     """
 
     def __init__(
         self,
         weights: Weights,
         shape: HiftShape,
+        precision: Precision = Precision.FLOAT32,
         ranges: Mapping[str, ConvolutionRange] | None = None,
     ) -> None:
         self._weights = weights
         self._shape = shape
+        self._precision = precision
         self._ranges = ranges
         self._graph = Graph("hift")
         self._convolved: dict[str, tuple[str, str]] = {}
@@ -175,7 +178,13 @@ class HiftWriter:
         weight, bias = _take_convolution(self._weights, prefix)
         if self._ranges is not None:
             return quantized_convolution(
-                self._graph, x, weight, bias, self._ranges[prefix], dilation
+                self._graph,
+                x,
+                weight,
+                bias,
+                self._ranges[prefix],
+                dilation,
+                weight_peak=self._precision.weight_peak,
             )
         y = _convolution(self._graph, x, weight, bias, dilation)
         self._convolved[prefix] = (x, y)
