@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed-by-$(subst /,-,$(PYTHON))
 .DEFAULT_GOAL := help
 # Set-up steps may both call apt-get.
 .NOTPARALLEL:
-.PHONY: help setup rabbitmq demo test lint format bench bench-cosyvoice chaos soak audit sbom clean
+.PHONY: help setup rabbitmq demo test lint format bench bench-cosyvoice chaos soak soak-cosyvoice audit sbom clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 18
@@ -41,6 +41,9 @@ chaos: setup ## 500 jobs through a random schedule of faults (CHAOS_SEED=... rep
 
 soak: setup ## 5,000 jobs through one daemon; fails when anything leaks
 	PYTHONPATH=tests $(VENV)/python -m chaos.soak
+
+soak-cosyvoice: setup ## 2,000 segments through CosyVoice at full size; fails when memory grows
+	PYTHONPATH=tests $(VENV)/python tests/bench/cosyvoice_memory.py
 
 setup: $(INSTALLED) rabbitmq ## virtual environment and RabbitMQ (PYTHON=... chooses the interpreter)
 

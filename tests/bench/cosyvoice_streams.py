@@ -22,7 +22,7 @@ from utterd.ops.memory import resident_bytes
 SPEECH_TOKENS = 200
 """Four seconds."""
 
-TEXT = "今天的天气非常好，我们一起出去玩吧。"
+TEXT, VOICE = "今天的天气非常好，我们一起出去玩吧。", "中文女"
 
 
 class FixedLengthEngine(CosyVoiceEngine):
@@ -34,7 +34,7 @@ class FixedLengthEngine(CosyVoiceEngine):
 
 def speak(engine: CosyVoiceEngine, seed: int) -> float:
     """Seconds of audio that one segment became."""
-    utterance = Utterance(text=TEXT, voice="中文女", language="zh", speed=1.0, seed=seed)
+    utterance = Utterance(text=TEXT, voice=VOICE, language="zh", speed=1.0, seed=seed)
     return engine.speak(utterance, CancelToken()).pcm.size / 22_050
 
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from aio_pika import Message
 from aio_pika.abc import AbstractConnection
+from bare_line import bare_line
 from broker import (
     BARE_QUEUE,
     bare_consumer,
@@ -57,10 +58,12 @@ trimming, encoding and hashing are paid for. A new job's audio is not in the sto
 events, `started` and `completed`; a cached job has the second one only. The baseline is an aio-pika
 consumer on a queue of the same type and arguments, with the same prefetch and also on two
 connections, that publishes one confirmed event for each message and acks it: as a loop over the
-queue, and as a callback that works on as many messages at once as the prefetch lets through. All is
-published before the clock starts, and one subscriber's queue is bound to the events. Median of
-{_ROUNDS} rounds in turns ({_WIDE_ROUNDS} at the larger prefetch), {_JOBS} jobs and {_BARE_MESSAGES}
-messages each.
+queue, and as a callback that works on as many messages at once as the prefetch lets through. The
+barest line shows what is left to save: a script that encodes, hashes and stores the same audio and
+publishes two confirmed events for each message, without any check, text front end, log or metric.
+All is published before the clock starts, and one subscriber's queue is bound to the events. Median
+of {_ROUNDS} rounds in turns ({_WIDE_ROUNDS} at the larger prefetch), {_JOBS} jobs and
+{_BARE_MESSAGES} messages each.
 
 The prefetch is the number of engine slots, one for each usable core. Processor time is that of this
 process, without the broker's."""
@@ -156,25 +159,23 @@ class _Comparison:
         cached: list[Pace] = []
         loop: list[Pace] = []
         callback: list[Pace] = []
+        barest: list[Pace] = []
         for _ in range(rounds):
             first = next(self._numbers)
             loop.append(await self._bare(prefetch, concurrent=False))
             new.append(await self._line(prefetch, first, "new"))
             callback.append(await self._bare(prefetch, concurrent=True))
             cached.append(await self._line(prefetch, first, "cached"))
+            barest.append(await self._barest_line(prefetch))
         return (
             *_rows(f"new jobs against a loop, prefetch {prefetch}", new, loop, target),
             *_rows(f"new jobs against callbacks, prefetch {prefetch}", new, callback, None),
             *_rows(f"cached jobs against a loop, prefetch {prefetch}", cached, loop, None),
+            *_rows(f"the barest line against a loop, prefetch {prefetch}", barest, loop, None),
         )
 
     async def _bare(self, prefetch: int, *, concurrent: bool) -> Pace:
-        messages = (
-            Message(text.encode(), message_id=str(number))
-            for number, text in enumerate(notices(range(_BARE_MESSAGES)))
-        )
-        await publish_all(self._connection, "", BARE_QUEUE, messages)
-        span = Span(_BARE_MESSAGES)
+        span = await self._bare_messages()
         async with bare_consumer(
             self._settings.broker,
             prefetch=prefetch,
@@ -185,6 +186,29 @@ class _Comparison:
         ):
             await span.finished.wait()
         return span.pace
+
+    async def _barest_line(self, prefetch: int) -> Pace:
+        span = await self._bare_messages()
+        with TemporaryDirectory() as directory:
+            async with bare_line(
+                self._settings.broker,
+                Path(directory),
+                prefetch=prefetch,
+                event_bytes=_EVENT_BYTES,
+                on_start=span.start,
+                on_done=span.done,
+            ):
+                await span.finished.wait()
+        return span.pace
+
+    async def _bare_messages(self) -> Span:
+        """Fill the bare queue; what to measure its emptying with."""
+        messages = (
+            Message(text.encode(), message_id=str(number))
+            for number, text in enumerate(notices(range(_BARE_MESSAGES)))
+        )
+        await publish_all(self._connection, "", BARE_QUEUE, messages)
+        return Span(_BARE_MESSAGES)
 
     async def _line(self, prefetch: int, first: int, name: str) -> Pace:
         jobs = (

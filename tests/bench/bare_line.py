@@ -1,0 +1,104 @@
+"""The least that turns a message into audio and events: a floor for the overhead of a job.
+
+It does what can be seen from outside, and nothing of what makes it safe: no validation, no text
+front end, no gates, no limits, no retries, no log, no metrics.
+"""
+
+import asyncio
+import hashlib
+import io
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from aio_pika import DeliveryMode, Message
+from aio_pika.abc import AbstractExchange, AbstractIncomingMessage
+from broker import BARE_QUEUE
+
+from utterd.broker.connection import connect
+from utterd.config import BrokerSettings
+from utterd.testing.engine import SAMPLE_RATE_HZ, tone
+from utterd_schemas.events import CONTENT_TYPE, EventType
+
+
+@asynccontextmanager
+async def bare_line(
+    settings: BrokerSettings,
+    directory: Path,
+    *,
+    prefetch: int,
+    event_bytes: int,
+    on_start: Callable[[], None],
+    on_done: Callable[[], None],
+) -> AsyncIterator[None]:
+    """Answer each message of `BARE_QUEUE` with a stored WAV file, two confirmed events and an ack.
+
+    Like the daemon it uses two connections, and the first event is confirmed beside the work.
+
+    Args:
+        settings: which broker.
+        directory: where files and their metadata go.
+        prefetch: unsettled messages, worked on side by side.
+        event_bytes: about the size of an event.
+        on_start: told of each delivery.
+        on_done: told of each settlement.
+    """
+    pcm, padding = tone(2.0), "x" * event_bytes
+    async with (
+        await connect(settings, "bench consumer") as receiving,
+        await connect(settings, "bench publisher") as sending,
+        receiving.channel() as inbound,
+        sending.channel(on_return_raises=True) as outbound,
+    ):
+        exchange = await outbound.get_exchange(settings.exchanges.events, ensure=False)
+        await inbound.set_qos(prefetch_count=prefetch, global_=False)
+        queue = await inbound.get_queue(BARE_QUEUE, ensure=False)
+
+        async def answer(incoming: AbstractIncomingMessage) -> None:
+            on_start()
+            key = hashlib.sha256(incoming.body).hexdigest()
+            (directory / key).exists()
+            async with asyncio.TaskGroup() as beside:
+                beside.create_task(
+                    _announce(exchange, incoming, EventType.STARTED, {"padding": padding})
+                )
+                facts = _store(directory / key, pcm)
+            await _announce(exchange, incoming, EventType.COMPLETED, facts | {"padding": padding})
+            await incoming.ack()
+            on_done()
+
+        await queue.consume(answer)
+        yield
+
+
+def _store(path: Path, pcm: np.ndarray) -> dict[str, object]:
+    """Encode and write a file and its metadata; the file appears when it is whole."""
+    buffer = io.BytesIO()
+    soundfile.write(buffer, pcm, SAMPLE_RATE_HZ, format="WAV", subtype="PCM_16")
+    data = buffer.getvalue()
+    facts = {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
+    partial = path.with_suffix(".part")
+    partial.write_bytes(data)
+    path.with_suffix(".json").write_text(json.dumps(facts), encoding="utf-8")
+    partial.rename(path)
+    return facts
+
+
+async def _announce(
+    exchange: AbstractExchange,
+    incoming: AbstractIncomingMessage,
+    kind: EventType,
+    data: dict[str, object],
+) -> None:
+    event = Message(
+        json.dumps(data).encode(),
+        content_type=CONTENT_TYPE,
+        delivery_mode=DeliveryMode.PERSISTENT,
+        message_id=incoming.message_id,
+        correlation_id=incoming.correlation_id,
+        type=str(kind),
+    )
+    await exchange.publish(event, kind.routing_key, mandatory=False)
