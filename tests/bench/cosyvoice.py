@@ -29,11 +29,12 @@ METHOD = """\
 `make bench-cosyvoice` makes a checkpoint of the release's shapes with random weights, converts it
 to int8 and speaks segments of 200 speech tokens, 4 s, in processes of their own: a figure's cost
 does not depend on the weights. One stream speaks a segment after the other; of eight streams, each
-begins its next segment when it has one finished. Figures are wall seconds for each second of
-audio. The floor is what this machine could do at best, from probes in the same run: all products
-with weights of the estimator and of HiFT at the rate of a product of int8 matrices, those of
-attention at that of float32 ones, on all cores, and the language model's weights read from memory
-once a step.
+begins its next segment when it has one finished. A round of all streams before the measured ones
+and one after them are not counted, for in these some streams have nothing to do. Figures are wall
+seconds for each second of audio. The floor is what this machine could do at best, from probes in
+the same run: all products with weights of the estimator and of HiFT at the rate of a product of
+int8 matrices, those of attention at that of float32 ones, on all cores, and the language model's
+weights read from memory once a step.
 
 This run: {cores:g} cores, each with {int8:.0f} billion int8 and {float32:.0f} billion float32
 products a second; together they read {bytes:.1f} GB a second; load average {load:.1f}. A second of

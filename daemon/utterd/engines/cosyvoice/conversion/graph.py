@@ -15,7 +15,7 @@ _MICROSOFT = "com.microsoft"
 _MICROSOFT_OPS = frozenset(
     {
         *("FusedMatMul", "GroupQueryAttention", "MultiHeadAttention", "Gelu"),
-        *("MatMulIntegerToFloat", "QuickGelu"),
+        *("MatMulIntegerToFloat", "QLinearConv", "QuickGelu"),
     }
 )
 

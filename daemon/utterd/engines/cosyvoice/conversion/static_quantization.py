@@ -54,9 +54,10 @@ def quantized_convolution(
     *,
     weight_peak: int,
 ) -> str:
-    """A convolution over time that keeps the length; float32 (1, in, T) to float32 (1, out, T).
+    """A convolution over time that keeps the length; float32 (1, T, in) to float32 (1, T, out).
 
-    Integer weights are at most `weight_peak`.
+    The kernel wants the channels last, and would transpose its input and output otherwise. Integer
+    weights are at most `weight_peak`.
     """
     padding = (weight.shape[2] - 1) * dilation // 2
     input_scale, input_zero = _affine(*span.input)
@@ -79,6 +80,7 @@ def quantized_convolution(
         graph.constant(offset.astype(np.int32)),
         pads=[padding, padding],
         dilations=[dilation],
+        channels_last=1,
     )
     return graph.op("DequantizeLinear", convolved, *target)
 

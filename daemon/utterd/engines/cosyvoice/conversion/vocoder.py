@@ -67,6 +67,8 @@ def write_f0_predictor(weights: Weights, path: Path) -> int:
 class HiftWriter:
     """Adds the generator's blocks to a graph in (batch, channels, time).
 
+    Residual blocks that are not float32 are in (batch, time, channels).
+
     Args:
         weights: of `hift.pt`.
         shape: of the generator.
@@ -122,12 +124,12 @@ class HiftWriter:
             if level == len(shape.upsample_rates) - 1:
                 # The inverse STFT has one frame more than the mel times the rates.
                 x = graph.op("Pad", x, graph.integers(0, 0, 1, 0, 0, 0), mode="reflect")
-            x = graph.op("Add", x, self._source(source, level, int(strides[level])))
+            x = graph.op("Add", self._turned(x), self._source(source, level, int(strides[level])))
             blocks = [
                 self._residual(f"resblocks.{level * kernels + kernel}", x, dilations)
                 for kernel, dilations in enumerate(shape.dilations)
             ]
-            x = graph.op("Mul", graph.op("Sum", *blocks), graph.scalar(1 / kernels))
+            x = self._turned(graph.op("Mul", graph.op("Sum", *blocks), graph.scalar(1 / kernels)))
         x = graph.op("LeakyRelu", x, alpha=_LAST_SLOPE)
         weight, bias = _take_convolution(self._weights, "conv_post")
         graph.output("spectrum", _convolution(graph, x, weight, bias), (1, weight.shape[0], "F"))
@@ -161,8 +163,12 @@ class HiftWriter:
             pads=[padding, padding],
         )
         return self._residual(
-            f"source_resblocks.{level}", down, self._shape.source_dilations[level]
+            f"source_resblocks.{level}", self._turned(down), self._shape.source_dilations[level]
         )
+
+    def _turned(self, x: str) -> str:
+        """Between the order of axes in residual blocks and the one around them."""
+        return x if self._ranges is None else self._graph.op("Transpose", x, perm=[0, 2, 1])
 
     def _residual(self, prefix: str, x: str, dilations: tuple[int, ...]) -> str:
         for number, dilation in enumerate(dilations):
@@ -193,7 +199,9 @@ class HiftWriter:
     def _snake(self, prefix: str, x: str) -> str:
         """`x + sin(alpha x)^2 / alpha`."""
         graph = self._graph
-        alpha = self._weights.take(f"{prefix}.alpha", None)[:, None]
+        alpha = self._weights.take(f"{prefix}.alpha", None)
+        if self._ranges is None:
+            alpha = alpha[:, None]
         wave = graph.op("Sin", graph.op("Mul", x, graph.constant(alpha, "alpha")))
         inverse = graph.constant((1 / (alpha + np.float32(_ALPHA_FLOOR))).astype(np.float32))
         return graph.op("Add", x, graph.op("Mul", graph.op("Mul", wave, wave), inverse))
