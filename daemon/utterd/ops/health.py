@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import asdict
 from http import HTTPStatus
 from importlib.resources import files
@@ -155,7 +155,9 @@ async def health_server(routes: HealthRoutes, host: str, port: int) -> AsyncIter
                 f"health.port: can't listen at {host}:{port} ({error.strerror or error}). Choose"
                 " another port for this instance, or health.enabled = false"
             ) from error
-        async with server:
+        # Not `async with`: since Python 3.12, its end waits for clients that hold their connection.
+        # The runner's clean-up closes those.
+        with closing(server):
             listening = server.sockets[0].getsockname()[1]
             log.info("health_served", host=host, port=listening)
             yield listening
