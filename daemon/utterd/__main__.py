@@ -4,6 +4,7 @@ import sys
 
 from utterd.cli import app
 from utterd.cli.exit_status import exit_status_of, leaf_error
+from utterd.engines.telemetry import disable_telemetry
 from utterd.errors import UtterdError
 
 __all__ = ["main"]
@@ -11,6 +12,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line; one clear line and an exit status for each error of ours."""
+    disable_telemetry()
     try:
         app()
     except* (UtterdError, OSError) as errors:

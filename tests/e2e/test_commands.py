@@ -101,6 +101,15 @@ def test_say_needs_neither_broker_nor_bucket(place, files):
     assert sha256(path.read_bytes()).hexdigest() == facts["sha256"]
 
 
+def test_speaking_leaves_nothing_in_the_home_directory(place, files):
+    """There, onnxruntime keeps what it reports to its makers, unless it is told not to."""
+    home = files / "home"
+    home.mkdir()
+    ran = place.utterd("say", "Hello there.", "-o", str(files / "private.wav"), HOME=str(home))
+    assert ran.returncode == 0
+    assert list(home.rglob("*")) == []
+
+
 def say_to_standard_output(place, *arguments, stdout=subprocess.PIPE):
     return subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-m", "utterd", "say", "Hello there.", "-o", "-", *arguments],

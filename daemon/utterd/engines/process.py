@@ -14,6 +14,7 @@ import numpy as np
 import structlog
 
 from utterd.engines.protocol import EngineInfo, EngineOptions, Take, Utterance
+from utterd.engines.telemetry import TELEMETRY_OFF
 from utterd.engines.wire import Frame, receive_frame
 from utterd.errors import ConfigurationError, EngineFailedError, WorkerDiedError, error_from
 from utterd.ops.cpu import WorkerPlan
@@ -89,7 +90,9 @@ class WorkerProcess:
                     # Ctrl-C in a terminal is for the daemon alone.
                     start_new_session=True,
                     # Otherwise numpy starts a thread a core in each of as many processes.
-                    env=os.environ | dict.fromkeys(_THREAD_POOL_SIZES, str(plan.threads)),
+                    env=os.environ
+                    | dict.fromkeys(_THREAD_POOL_SIZES, str(plan.threads))
+                    | TELEMETRY_OFF,
                 )
             except BaseException:
                 writer.close()
