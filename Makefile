@@ -45,7 +45,7 @@ soak: setup ## 5,000 jobs through one daemon; fails when anything leaks
 soak-cosyvoice: setup ## 2,000 segments through CosyVoice at full size; fails when memory grows
 	PYTHONPATH=tests $(VENV)/python tests/bench/cosyvoice_memory.py
 
-setup: $(INSTALLED) rabbitmq ## virtual environment and RabbitMQ (PYTHON=... chooses the interpreter)
+setup: rabbitmq $(INSTALLED) ## virtual environment and RabbitMQ (PYTHON=... chooses the interpreter)
 
 $(INSTALLED): pyproject.toml constraints.txt .ci/setup-python
 	@.ci/setup-python "$(PYTHON)"
