@@ -98,6 +98,11 @@ def _credentials() -> Tree:
     directory = os.environ.get(CREDENTIALS_VARIABLE)
     if not directory:
         return {}
+    if not Path(directory).is_dir():
+        raise ConfigurationError(
+            f"{CREDENTIALS_VARIABLE} names {directory}, which is no directory: mount the secrets"
+            " there, or unset it"
+        )
     files = SecretsSettingsSource(Settings, secrets_dir=directory)
     try:
         return NestedSecretsSettingsSource(

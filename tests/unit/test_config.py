@@ -140,6 +140,14 @@ def test_an_unknown_name_in_the_file_is_told_its_nearest(write_toml, refusal):
     assert refusal() == f"store.buckets (file {path}) is no setting; did you mean store.bucket?"
 
 
+def test_a_folder_of_credentials_that_is_not_there_is_named(monkeypatch, tmp_path, refusal):
+    """A secret that was to be mounted and was not must not become the default."""
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "none"))
+    message = refusal()
+    assert str(tmp_path / "none") in message
+    assert "mount" in message
+
+
 def test_an_unknown_credential_of_ours_is_told_its_nearest(write_credential, refusal):
     """What begins like one of our sections is meant for us."""
     write_credential("broker__uri", SECRET)
