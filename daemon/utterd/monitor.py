@@ -5,14 +5,21 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import structlog
+
 from utterd.broker.hold_off import HoldOff
 from utterd.environment import Environment
 from utterd.interruptions import Interruptions
 from utterd.ops.metrics import Metrics
 from utterd.ops.status import State, Status, sentence_of
 
+log = structlog.get_logger(__name__)
+
 QUEUE_INTERVAL_S = 10.0
 """Between two looks at the queues."""
+
+PROGRESS_INTERVAL_S = 5.0
+"""Between two looks whether there is any."""
 
 QUEUE_RETRY_S = 1.0
 
@@ -124,6 +131,25 @@ class Monitor:
         if since_s is None or self.environment.faults:
             return True
         return asyncio.get_running_loop().time() - since_s <= self.max_work_s
+
+    async def watch_progress(self) -> None:
+        """Log when the daemon ceases to make progress, until cancelled.
+
+        Whoever ends it then, the watchdog or a liveness probe, leaves no reason in the log.
+        """
+        was_alive = True
+        while True:
+            is_alive = self.is_alive()
+            if was_alive and not is_alive:
+                log.error(
+                    "no_progress",
+                    in_hand=len(self.interruptions),
+                    longer_than_s=self.max_work_s,
+                    busy=self.slots.busy,
+                    waiting=self.slots.waiting,
+                )
+            was_alive = is_alive
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
 
     async def watch_queues(
         self, look: QueueDepths, queues: tuple[str, ...], metrics: Metrics

@@ -24,6 +24,8 @@ async def supervised(
     watch_gauges(monitor, metrics)
     async with AsyncExitStack() as parts:
         tasks = await parts.enter_async_context(asyncio.TaskGroup())
+        watching = tasks.create_task(monitor.watch_progress(), name="progress-watch")
+        parts.callback(watching.cancel)
         if settings.enabled:
             routes = HealthRoutes(monitor.status, metrics, monitor.is_alive)
             await parts.enter_async_context(health_server(routes, settings.host, settings.port))

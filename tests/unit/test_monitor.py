@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from utterd.broker.hold_off import HoldOff
 from utterd.environment import Environment
@@ -95,3 +96,27 @@ async def test_work_that_waits_for_what_is_broken_needs_no_restart(monitor):
     with monitor.interruptions.work():
         monitor.environment.report("publishing", "the broker is away")
         assert monitor.is_alive()
+
+
+async def test_the_log_tells_once_that_work_has_hung(monitor, monkeypatch):
+    """What the watchdog then does leaves no reason of its own."""
+    looks = 0
+    enough = asyncio.Event()
+    is_alive = Monitor.is_alive
+
+    def look(self):
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            enough.set()
+        return is_alive(self)
+
+    monkeypatch.setattr(Monitor, "is_alive", look)
+    monkeypatch.setattr("utterd.monitor.PROGRESS_INTERVAL_S", 0.0)
+    monitor.max_work_s = -1.0
+    with capture_logs() as logs, monitor.interruptions.work():
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(monitor.watch_progress())
+            await enough.wait()
+            watching.cancel()
+    assert [(line["event"], line["in_hand"]) for line in logs] == [("no_progress", 1)]
