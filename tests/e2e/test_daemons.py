@@ -1,6 +1,8 @@
 """Daemons as processes: their end, their company, and what they leave behind."""
 
 import asyncio
+import os
+import signal
 from uuid import uuid4
 
 import pytest
@@ -41,6 +43,15 @@ async def test_sigterm_in_mid_job_loses_nothing(bus, start):
     assert await bus.waiting() == 0
     coming.terminate()
     assert await asyncio.to_thread(coming.wait) == 0
+
+
+async def test_a_daemon_that_the_watchdog_aborts_says_where_it_was(start_alone):
+    """The signal leaves no other trace of what held it up."""
+    daemon = start_alone()
+    await daemon.until_logged("consuming")
+    os.kill(daemon.pid, signal.SIGABRT)
+    assert await asyncio.to_thread(daemon.wait) == -signal.SIGABRT
+    assert "(most recent call first)" in daemon.log_path.read_text()
 
 
 async def test_what_waited_too_long_is_told_of(bus, start):

@@ -1,6 +1,7 @@
 """`run` and `check`: the daemon and its settings."""
 
 import asyncio
+import faulthandler
 
 from utterd.cli.output import JsonOption, print_json, print_table
 from utterd.daemon import run_daemon
@@ -13,6 +14,8 @@ def run() -> None:
 
     Example: UTTERD_STORE__BUCKET=speech utterd run
     """
+    # What the watchdog aborts, or a library crashes, says in the log where it was.
+    faulthandler.enable()
     settings = load_settings().settings
     configure_logging(settings.log)
     asyncio.run(run_daemon(settings))

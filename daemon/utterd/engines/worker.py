@@ -9,6 +9,7 @@ stop reaches every process of the service, and work in hand must finish.
 """
 
 import ctypes
+import faulthandler
 import os
 import signal
 import socket
@@ -125,6 +126,8 @@ def _load(name: str, bundle: str, options: EngineOptions, threads: int) -> Engin
 def main(arguments: list[str]) -> None:
     descriptor, engine_name, bundle, concurrency, threads, options = arguments
     die_with_parent()
+    # A library that crashes says where.
+    faulthandler.enable()
     for interruption in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(interruption, signal.SIG_IGN)
     # What an engine prints must not mix with what the daemon's command prints for programs.
