@@ -4,7 +4,10 @@ import pytest
 from hypothesis import settings
 
 from support.servers import running_sandbox
+from utterd.engines.telemetry import disable_telemetry
 from utterd.sandbox import Sandbox
+
+disable_telemetry()
 
 # A slow machine is no fault of the code; tests that measure say so themselves.
 settings.register_profile("utterd", deadline=None)

@@ -2,10 +2,15 @@
 
 import asyncio
 import faulthandler
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from utterd.cli.exit_status import leaf_error
 from utterd.cli.output import JsonOption, print_json, print_table
 from utterd.daemon import run_daemon
+from utterd.errors import ConfigurationError
 from utterd.ops.logging import configure_logging
+from utterd.ops.systemd import Notifier
 from utterd.settings_sources import effective, load_settings
 
 
@@ -16,9 +21,21 @@ def run() -> None:
     """
     # What the watchdog aborts, or a library crashes, says in the log where it was.
     faulthandler.enable()
-    settings = load_settings().settings
-    configure_logging(settings.log)
-    asyncio.run(run_daemon(settings))
+    with last_word(Notifier.from_environment()):
+        settings = load_settings().settings
+        configure_logging(settings.log)
+        asyncio.run(run_daemon(settings))
+
+
+@contextmanager
+def last_word(notifier: Notifier) -> Iterator[None]:
+    """Leave in the service's status why it stays down."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(cause := leaf_error(error), ConfigurationError):
+            notifier.status(f"stopped: {cause}")
+        raise
 
 
 def check(*, as_json: JsonOption = False) -> None:
