@@ -56,7 +56,11 @@ def unit_of_this_host(executable: Path, configuration: Path, *, is_template: boo
     secrets, encrypted = _secrets_in(unit.secrets_folder), _secrets_in(unit.encrypted_folder)
     if secrets is None and encrypted is None:
         return unit
-    return replace(unit, secrets=secrets or (), encrypted=encrypted or ())
+    encrypted = encrypted or ()
+    # The plain file of an encrypted one is about to be removed, and systemd does not start a
+    # service whose file is missing.
+    plain = [name for name in secrets or () if name not in encrypted]
+    return replace(unit, secrets=plain, encrypted=encrypted)
 
 
 def _secrets_in(folder: Path) -> Sequence[str] | None:

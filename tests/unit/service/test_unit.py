@@ -80,6 +80,17 @@ def test_encrypted_secrets_get_lines_of_their_own(tmp_path):
     assert "\nLoadCredential=" not in text
 
 
+def test_an_encrypted_secret_stands_for_its_plain_file(tmp_path):
+    """The plain one can go without another look at the unit."""
+    for folder in (tmp_path / "credentials", tmp_path / "credentials.encrypted"):
+        folder.mkdir()
+        (folder / "broker__url").write_text("…")
+    (tmp_path / "credentials" / "store__access_key_id").write_text("…")
+    unit = unit_of_this_host(Path("/opt/utterd/bin/utterd"), tmp_path)
+    assert unit.secrets == ["store__access_key_id"]
+    assert unit.encrypted == ["broker__url"]
+
+
 @pytest.mark.parametrize("name", ["broker__url~", ".broker__url.swp", "a b", "x\nFoo=x", "broker"])
 def test_a_file_that_is_no_secret_is_refused(tmp_path, name):
     """An editor's copy would end the service with status 78, and a newline would be a line."""
