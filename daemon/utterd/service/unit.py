@@ -65,7 +65,8 @@ class Unit:
             config=self.config,
             credentials="\n".join(self._credentials())
             or "# No secret was found when this was written: every one needs a line.",
-            folder="utterd/%i" if self.is_template else "utterd",
+            # Beside that of utterd.service: inside a dynamic user's, systemd can make none.
+            folder="utterd-%i" if self.is_template else "utterd",
         )
 
     def _credentials(self) -> Iterator[str]:

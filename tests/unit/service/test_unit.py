@@ -70,6 +70,16 @@ def test_each_secret_that_has_a_file_gets_a_line(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("kind", ["State", "Cache", "Runtime"])
+def test_instances_live_beside_the_single_service(kind):
+    """A folder inside that of utterd.service can't be made: the instance would end with 238."""
+    folder = {
+        unit.is_template: re.search(rf"^{kind}Directory=(.+)$", unit.render(), re.MULTILINE)[1]
+        for unit in (Unit(), Unit(is_template=True))
+    }
+    assert folder == {False: "utterd", True: "utterd-%i"}
+
+
 def test_encrypted_secrets_get_lines_of_their_own(tmp_path):
     """Systemd decrypts them for this service on this machine."""
     folder = tmp_path / "credentials.encrypted"
@@ -121,7 +131,7 @@ def test_instances_have_settings_secrets_and_folders_of_their_own(tmp_path):
     unit = unit_of_this_host(Path("/opt/utterd/bin/utterd"), tmp_path, is_template=True)
     text = unit.render()
     assert f"UTTERD_CONFIG={tmp_path}/%i.toml" in text
-    assert "StateDirectory=utterd/%i" in text
+    assert "StateDirectory=utterd-%i" in text
     assert f"{tmp_path}/credentials.%i/broker__url" in text
     assert "health.port" in next_steps(unit, tmp_path / unit.file_name)
 
