@@ -19,11 +19,11 @@ def run() -> None:
 
     Example: UTTERD_STORE__BUCKET=speech utterd run
     """
-    # What the watchdog aborts, or a library crashes, says in the log where it was.
-    faulthandler.enable()
     with last_word(Notifier.from_environment()):
         settings = load_settings().settings
         configure_logging(settings.log)
+        # What the watchdog aborts, or a library crashes, says in the log where it was.
+        faulthandler.enable()
         asyncio.run(run_daemon(settings))
 
 
