@@ -22,6 +22,7 @@ from run import DOCUMENT
 
 from utterd.engines.cosyvoice.bundle import open_bundle
 from utterd.engines.cosyvoice.manifest import Manifest
+from utterd.engines.worker_environment import worker_environment
 from utterd.ops.cpu import usable_cores
 
 TITLE = "CosyVoice"
@@ -61,7 +62,11 @@ def measure(bundle: Path, *, streams: int, euler_steps: int, rounds: int) -> Mea
     script = Path(__file__).with_name("cosyvoice_streams.py")
     arguments = map(str, (script, bundle, streams, euler_steps, rounds))
     done = subprocess.run(  # noqa: S603 - our own script
-        [sys.executable, *arguments], check=True, stdout=subprocess.PIPE, text=True
+        [sys.executable, *arguments],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=worker_environment(max(1, int(usable_cores()))),
     )
     return Measured(**json.loads(done.stdout))
 

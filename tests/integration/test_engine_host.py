@@ -19,7 +19,6 @@ from utterd.engines.host import ENVIRONMENT_PART, EngineHost, engine_host
 from utterd.engines.pace import Pace
 from utterd.engines.protocol import NO_OPTIONS, EngineOptions, Take, Utterance
 from utterd.engines.registry import engine_module
-from utterd.engines.telemetry import TELEMETRY_OFF
 from utterd.environment import Environment
 from utterd.errors import (
     ConfigurationError,
@@ -451,15 +450,3 @@ async def test_a_request_that_waited_in_a_dead_worker_is_spoken_in_the_next(
         with pytest.raises(WorkerDiedError):
             await guilty
         assert (await waiting).pcm[0] != pid
-
-
-async def test_a_worker_tells_nobody_of_its_use(
-    rogue: RogueHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the daemon's own environment says, onnxruntime is told to send nothing."""
-    for name in TELEMETRY_OFF:
-        monkeypatch.delenv(name, raising=False)
-    async with rogue() as host:
-        (pid,) = host.pids
-        variables = (await asyncio.to_thread(Path(f"/proc/{pid}/environ").read_bytes)).split(b"\0")
-    assert b"ORT_DISABLE_TELEMETRY=1" in variables

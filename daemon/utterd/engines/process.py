@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import os
 import socket
 import sys
 from asyncio.subprocess import Process
@@ -14,8 +13,8 @@ import numpy as np
 import structlog
 
 from utterd.engines.protocol import EngineInfo, EngineOptions, Take, Utterance
-from utterd.engines.telemetry import TELEMETRY_OFF
 from utterd.engines.wire import Frame, receive_frame
+from utterd.engines.worker_environment import worker_environment
 from utterd.errors import ConfigurationError, EngineFailedError, WorkerDiedError, error_from
 from utterd.ops.cpu import WorkerPlan
 from utterd_schemas.errors import ErrorInfo
@@ -25,7 +24,6 @@ log = structlog.get_logger(__name__)
 # Room for a minute of samples between two turns of the event loop.
 _STREAM_LIMIT_BYTES = 8 * 1024 * 1024
 _STOP_GRACE_S = 2.0
-_THREAD_POOL_SIZES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class WorkerProcess:
@@ -89,10 +87,7 @@ class WorkerProcess:
                     pass_fds=(theirs.fileno(),),
                     # Ctrl-C in a terminal is for the daemon alone.
                     start_new_session=True,
-                    # Otherwise numpy starts a thread a core in each of as many processes.
-                    env=os.environ
-                    | dict.fromkeys(_THREAD_POOL_SIZES, str(plan.threads))
-                    | TELEMETRY_OFF,
+                    env=worker_environment(plan.threads),
                 )
             except BaseException:
                 writer.close()
