@@ -40,6 +40,7 @@ from utterd.store.protocol import ObjectStore
 from utterd.store.s3 import S3ObjectStore, open_s3_store
 from utterd.store.s3_client import S3Options
 from utterd.store.spool import Spool
+from utterd.text.lexicon import Lexicon, read_lexicon
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +55,8 @@ def make_planner(settings: Settings) -> Planner:
     """The planner of the configured engine; no model is loaded.
 
     Raises:
-        ConfigurationError: the settings name a voice that the engine does not have.
+        ConfigurationError: the settings name a voice that the engine does not have, or a lexicon
+            that can't be read.
     """
     module = engine_module(settings.engine.name)
     info = module.describe(engine_options(settings.engine))
@@ -70,6 +72,7 @@ def make_planner(settings: Settings) -> Planner:
         max_text_chars=speech.max_text_chars,
         max_pauses_s=speech.max_pauses_s,
         prefix=settings.store.prefix,
+        lexicon=read_lexicon(speech.lexicon) if speech.lexicon else Lexicon(),
     )
     for name in (default_voice, *speech.aliases):
         try:

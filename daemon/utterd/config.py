@@ -237,6 +237,9 @@ class SpeechSettings(Section):
     none."""
     format: AudioFormat = AudioFormat.WAV
     """The format of jobs that name none."""
+    lexicon: Path | None = None
+    """A file with spoken forms of words: TOML (`"SQL" = "sequel"`) or PLS. It is part of every
+    key."""
     max_text_chars: int = Field(default=10_000, ge=1)
     """The longest text or SSML of a job."""
     max_pauses_s: Seconds = 600.0

@@ -22,6 +22,7 @@ RELOADABLE = (
     "speech.voice",
     "speech.aliases",
     "speech.format",
+    "speech.lexicon",
     "broker.url",
     "broker.tls_",
     "store.access_key_id",

@@ -1,7 +1,7 @@
 """From a job to a plan: what is spoken, by whom, in which form, under which key. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from utterd.audio.formats import OutputSpec, resolve_output
@@ -14,6 +14,7 @@ from utterd.errors import (
 )
 from utterd.store.keys import object_name
 from utterd.text.front_end import FRONT_END_VERSION, SpokenSegment, read, runs_of
+from utterd.text.lexicon import Lexicon
 from utterd.text.script import guess_language, scripts_in, scripts_read_by
 from utterd_schemas.audio import AudioFormat, MarkKind
 from utterd_schemas.digest import SoundIdentity, seed_of
@@ -82,6 +83,7 @@ class Planner:
         max_text_chars: the longest text of a job.
         max_pauses_s: how long its pauses may be in all.
         prefix: of every object's name.
+        lexicon: spoken forms of words.
     """
 
     info: EngineInfo
@@ -92,6 +94,7 @@ class Planner:
     max_text_chars: int
     max_pauses_s: float
     prefix: str
+    lexicon: Lexicon = field(default_factory=Lexicon)
 
     def plan(self, job: Job) -> Plan:
         """Decide everything about a job.
@@ -100,7 +103,7 @@ class Planner:
             PermanentError: the job can't be spoken as it stands; its class says why.
         """
         script = self._script(job)
-        runs = runs_of(text=job.text, ssml=job.ssml)
+        runs = runs_of(text=job.text, ssml=job.ssml, lexicon=self.lexicon)
         voice = self.voice(job.voice or self.default_voice)
         language = self._language(job, "".join(run.text for run in runs), voice)
         output = resolve_output(
@@ -120,7 +123,7 @@ class Planner:
             speed=job.speed,
             normalize=job.normalize,
             seed=job.seed,
-            lexicon=None,
+            lexicon=self.lexicon.digest,
             front_end=FRONT_END_VERSION,
             bundle=self.info.bundle,
             format=output.format,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from utterd.errors import EmptyTextError
+from utterd.text.lexicon import Lexicon
 from utterd.text.reading import Reading
 from utterd.text.repair import repair
 from utterd.text.run import Run
@@ -23,7 +24,7 @@ class SpokenSegment:
     """One segment, as written and as spoken.
 
     Attributes:
-        text: as it stands in the repaired text.
+        text: as it stands in the repaired text, words of the lexicon in their spoken form.
         spoken: numbers, dates and symbols written out.
         rate: speaking rate relative to the job's.
         gain: amplitude factor.
@@ -39,14 +40,14 @@ class SpokenSegment:
     ends_sentence: bool = True
 
 
-def runs_of(*, text: str | None, ssml: str | None) -> tuple[Run, ...]:
-    """The repaired runs of a script, of which one is given.
+def runs_of(*, text: str | None, ssml: str | None, lexicon: Lexicon) -> tuple[Run, ...]:
+    """The repaired runs of a script, of which one is given, with the words of a lexicon.
 
     Raises:
         InvalidSsmlError: the SSML can't be spoken.
     """
     runs = parse_ssml(ssml) if ssml is not None else (Run(text=text or ""),)
-    return tuple(replace(run, text=repair(run.text)) for run in runs)
+    return tuple(replace(run, text=lexicon.applied(repair(run.text))) for run in runs)
 
 
 def read(runs: Iterable[Run], read_run: ReadRun) -> tuple[SpokenSegment, ...]:

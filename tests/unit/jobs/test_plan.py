@@ -16,6 +16,7 @@ from utterd.errors import (
     UnsupportedMarksError,
     UnsupportedOutputError,
 )
+from utterd.text.lexicon import Lexicon
 from utterd_schemas.job import Job
 
 TEXT = "It costs $5 today."
@@ -44,6 +45,18 @@ def test_a_plan_holds_all_decisions(plan_of):
 def test_the_same_job_has_the_same_plan(plan_of):
     """Planning depends on nothing but the job."""
     assert plan_of() == plan_of()
+
+
+def test_words_of_the_lexicon_are_spoken_and_change_the_key(planner):
+    """Also in SSML, before sentences are cut; the job's language is that of what is spoken."""
+    known = replace(planner, lexicon=Lexicon({"Dr.": "Doctor", "东京": "Tokyo"}))
+    for job in (Job(text="Dr. Lee is in 东京."), Job(ssml="<speak>Dr. Lee is in 东京.</speak>")):
+        plan = known.plan(job)
+        assert [segment.spoken for segment in plan.segments] == ["Doctor Lee is in Tokyo."]
+        assert plan.language == "en"
+    plain = Job(text="Nothing of it.")
+    assert known.plan(plain).key != planner.plan(plain).key
+    assert replace(planner, lexicon=Lexicon()).plan(plain).key == planner.plan(plain).key
 
 
 def test_each_input_that_changes_the_sound_changes_the_key(plan_of):

@@ -6,12 +6,13 @@ import pytest
 
 from utterd.errors import EmptyTextError
 from utterd.text.front_end import read, runs_of
+from utterd.text.lexicon import Lexicon
 from utterd.text.reading import read_sentences
 from utterd.text.segment import SENTENCE_PAUSE_S
 
 
 def segments(text=None, ssml=None):
-    runs = runs_of(text=text, ssml=ssml and f"<speak>{ssml}</speak>")
+    runs = runs_of(text=text, ssml=ssml and f"<speak>{ssml}</speak>", lexicon=Lexicon())
     return read(runs, partial(read_sentences, max_chars=200, spoken_form=str))
 
 

@@ -1,0 +1,139 @@
+"""Spoken forms of words that are written otherwise: names, abbreviations, products.
+
+A lexicon is a file: TOML with a line `"written" = "spoken"` for each word, or the W3C's
+Pronunciation Lexicon Specification 1.0 (PLS) with `grapheme` and `alias`. Its words are put in
+place of what is written before the text is cut into sentences, as if each stood in SSML's `sub`:
+"Dr. Lee" does not end a sentence at its first dot.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from utterd.errors import ConfigurationError
+from utterd.text.repair import repair
+from utterd.text.script import is_speakable
+from utterd_schemas.digest import canonical_json
+
+MAX_WORDS = 2000
+"""More take too long to look for in every text."""
+
+MAX_WORD_CHARS = 200
+MAX_FILE_BYTES = 1024 * 1024
+
+_NAMESPACE = "{http://www.w3.org/2005/01/pronunciation-lexicon}"
+# Letters and digits of scripts that part words by blanks. Chinese and Japanese have none, and
+# Korean hangs its particles on the word.
+_WORD_CHAR = r"[^\W\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Words, each with its spoken form; an empty one changes nothing.
+
+    Attributes:
+        words: spoken forms by what is written, both repaired.
+        digest: SHA-256 of the words, for the key; None of an empty lexicon.
+    """
+
+    words: Mapping[str, str] = field(default_factory=dict)
+    digest: str | None = field(init=False, repr=False)
+    _written: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # The longest word that fits is meant.
+        alternatives = "|".join(map(_whole_word, sorted(self.words, key=len, reverse=True)))
+        pattern = re.compile(alternatives) if alternatives else None
+        digest = sha256(canonical_json(dict(self.words))).hexdigest() if self.words else None
+        object.__setattr__(self, "_written", pattern)
+        object.__setattr__(self, "digest", digest)
+
+    def applied(self, text: str) -> str:
+        """Repaired text with the spoken forms of all words that stand in it."""
+        if self._written is None:
+            return text
+        return self._written.sub(lambda found: self.words[found.group()], text)
+
+
+def read_lexicon(path: Path) -> Lexicon:
+    """Read a lexicon.
+
+    Args:
+        path: of a TOML file, which ends with `.toml`, or of PLS.
+
+    Raises:
+        ConfigurationError: it can't be read, or holds something else than words.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(
+            f"speech.lexicon: {path} can't be read ({error.strerror or error}): name the file, and"
+            " give the daemon's user the right to read it"
+        ) from error
+    if len(content) > MAX_FILE_BYTES:
+        raise _fault(path, f"has more than {MAX_FILE_BYTES} bytes")
+    entries = list((_toml if path.suffix == ".toml" else _pls)(path, content))
+    if len(entries) > MAX_WORDS:
+        raise _fault(path, f"has {len(entries)} words, {MAX_WORDS} are the most")
+    words: dict[str, str] = {}
+    for written, spoken in entries:
+        word, form = (" ".join(repair(text).split()) for text in (written, spoken))
+        if not word or not is_speakable(form):
+            raise _fault(path, f"has a word without a spoken form: {written!a}")
+        if max(len(word), len(form)) > MAX_WORD_CHARS:
+            raise _fault(path, f"has a word of more than {MAX_WORD_CHARS} characters")
+        if words.setdefault(word, form) != form:
+            raise _fault(path, f"has two spoken forms of {word!a}")
+    return Lexicon(words)
+
+
+def _whole_word(word: str) -> str:
+    before = rf"(?<!{_WORD_CHAR})" if re.match(_WORD_CHAR, word) else ""
+    after = rf"(?!{_WORD_CHAR})" if re.match(_WORD_CHAR, word[-1]) else ""
+    return f"{before}{re.escape(word)}{after}"
+
+
+def _toml(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
+    try:
+        entries = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise _fault(path, f"is no TOML ({error})") from error
+    for written, spoken in entries.items():
+        if not isinstance(spoken, str):
+            raise _fault(path, f'has no text for {written!a}: write "SQL" = "sequel"')
+        yield written, spoken
+
+
+def _pls(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
+    try:
+        root = fromstring(content, forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
+        raise _fault(path, f"is no XML without a DTD ({type(error).__name__})") from error
+    if root.tag != f"{_NAMESPACE}lexicon":
+        raise _fault(path, "is no PLS: its outermost element is not the `lexicon` of PLS 1.0")
+    for lexeme in root.iter(f"{_NAMESPACE}lexeme"):
+        written = [_text(element) for element in lexeme.iter(f"{_NAMESPACE}grapheme")]
+        alias = lexeme.find(f"{_NAMESPACE}alias")
+        if alias is None:
+            raise _fault(
+                path, f"has no alias for {', '.join(map(ascii, written))}: phonemes are not spoken"
+            )
+        for word in written:
+            yield word, _text(alias)
+
+
+def _text(element: Element) -> str:
+    return "".join(element.itertext())
+
+
+def _fault(path: Path, what: str) -> ConfigurationError:
+    return ConfigurationError(f"speech.lexicon: {path} {what}")
