@@ -31,7 +31,9 @@ MAX_FILE_BYTES = 1024 * 1024
 _NAMESPACE = "{http://www.w3.org/2005/01/pronunciation-lexicon}"
 # Letters and digits of scripts that part words by blanks. Chinese and Japanese have none, and
 # Korean hangs its particles on the word.
-_WORD_CHAR = r"[^\W\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+_WORD_CHAR = re.compile(
+    r"[^\W\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +47,38 @@ class Lexicon:
 
     words: Mapping[str, str] = field(default_factory=dict)
     digest: str | None = field(init=False, repr=False)
-    _written: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
+    _by_first_char: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # The longest word that fits is meant.
-        alternatives = "|".join(map(_whole_word, sorted(self.words, key=len, reverse=True)))
-        pattern = re.compile(alternatives) if alternatives else None
         digest = sha256(canonical_json(dict(self.words))).hexdigest() if self.words else None
-        object.__setattr__(self, "_written", pattern)
+        by_first_char: dict[str, list[str]] = {}
+        # The longest word that fits is meant.
+        for word in sorted(self.words, key=len, reverse=True):
+            by_first_char.setdefault(word[0], []).append(word)
         object.__setattr__(self, "digest", digest)
+        object.__setattr__(self, "_by_first_char", by_first_char)
 
     def applied(self, text: str) -> str:
         """Repaired text with the spoken forms of all words that stand in it."""
-        if self._written is None:
-            return text
-        return self._written.sub(lambda found: self.words[found.group()], text)
+        parts: list[str] = []
+        done = position = 0
+        while position < len(text):
+            word = self._word_at(text, position)
+            if word is None:
+                position += 1
+                continue
+            parts += text[done:position], self.words[word]
+            done = position = position + len(word)
+        return "".join((*parts, text[done:]))
+
+    def _word_at(self, text: str, start: int) -> str | None:
+        candidates = self._by_first_char.get(text[start])
+        if candidates is None or _is_inside_a_word(text, start):
+            return None
+        for word in candidates:
+            if text.startswith(word, start) and not _is_inside_a_word(text, start + len(word)):
+                return word
+        return None
 
 
 def read_lexicon(path: Path) -> Lexicon:
@@ -96,10 +115,9 @@ def read_lexicon(path: Path) -> Lexicon:
     return Lexicon(words)
 
 
-def _whole_word(word: str) -> str:
-    before = rf"(?<!{_WORD_CHAR})" if re.match(_WORD_CHAR, word) else ""
-    after = rf"(?!{_WORD_CHAR})" if re.match(_WORD_CHAR, word[-1]) else ""
-    return f"{before}{re.escape(word)}{after}"
+def _is_inside_a_word(text: str, place: int) -> bool:
+    """Whether the characters on both sides of a place belong to one word."""
+    return 0 < place < len(text) and all(map(_WORD_CHAR.match, text[place - 1 : place + 1]))
 
 
 def _toml(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
