@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import onnxruntime
@@ -54,6 +54,16 @@ def probe() -> Probes:
         float32_macs_per_s=macs / _product_s(Precision.FLOAT32),
         read_bytes_per_s=_READ_BYTES / processor_s(memory.sum),
         shared_read_bytes_per_s=_READ_BYTES / _shared_read_s(memory),
+    )
+
+
+def mean_of(one: Probes, other: Probes) -> Probes:
+    """What the machine could do between two probes."""
+    return Probes(
+        **{
+            field.name: (getattr(one, field.name) + getattr(other, field.name)) / 2
+            for field in fields(Probes)
+        }
     )
 
 
