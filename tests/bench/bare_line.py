@@ -14,14 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from aio_pika import DeliveryMode, Message
-from aio_pika.abc import AbstractExchange, AbstractIncomingMessage
-from broker import BARE_QUEUE
+from aio_pika.abc import AbstractIncomingMessage
+from broker import announce_bare, bare_ends
 
-from utterd.broker.connection import connect
 from utterd.config import BrokerSettings
 from utterd.testing.engine import SAMPLE_RATE_HZ, tone
-from utterd_schemas.events import CONTENT_TYPE, EventType
+from utterd_schemas.events import EventType
 
 
 @asynccontextmanager
@@ -36,7 +34,7 @@ async def bare_line(
 ) -> AsyncIterator[None]:
     """Answer each message of `BARE_QUEUE` with a stored WAV file, two confirmed events and an ack.
 
-    Like the daemon it uses two connections, and the first event is confirmed beside the work.
+    As in the daemon, the first event is confirmed beside the work.
 
     Args:
         settings: which broker.
@@ -46,27 +44,19 @@ async def bare_line(
         on_start: told of each delivery.
         on_done: told of each settlement.
     """
-    pcm, padding = tone(2.0), "x" * event_bytes
-    async with (
-        await connect(settings, "bench consumer") as receiving,
-        await connect(settings, "bench publisher") as sending,
-        receiving.channel() as inbound,
-        sending.channel(on_return_raises=True) as outbound,
-    ):
-        exchange = await outbound.get_exchange(settings.exchanges.events, ensure=False)
-        await inbound.set_qos(prefetch_count=prefetch, global_=False)
-        queue = await inbound.get_queue(BARE_QUEUE, ensure=False)
+    pcm, padding = tone(2.0), {"padding": "x" * event_bytes}
+    async with bare_ends(settings, prefetch=prefetch) as (queue, exchange):
 
         async def answer(incoming: AbstractIncomingMessage) -> None:
             on_start()
             key = hashlib.sha256(incoming.body).hexdigest()
             (directory / key).exists()
             async with asyncio.TaskGroup() as beside:
-                beside.create_task(
-                    _announce(exchange, incoming, EventType.STARTED, {"padding": padding})
-                )
+                started = json.dumps(padding).encode()
+                beside.create_task(announce_bare(exchange, incoming, EventType.STARTED, started))
                 facts = _store(directory / key, pcm)
-            await _announce(exchange, incoming, EventType.COMPLETED, facts | {"padding": padding})
+            completed = json.dumps(facts | padding).encode()
+            await announce_bare(exchange, incoming, EventType.COMPLETED, completed)
             await incoming.ack()
             on_done()
 
@@ -85,20 +75,3 @@ def _store(path: Path, pcm: np.ndarray) -> dict[str, object]:
     path.with_suffix(".json").write_text(json.dumps(facts), encoding="utf-8")
     partial.rename(path)
     return facts
-
-
-async def _announce(
-    exchange: AbstractExchange,
-    incoming: AbstractIncomingMessage,
-    kind: EventType,
-    data: dict[str, object],
-) -> None:
-    event = Message(
-        json.dumps(data).encode(),
-        content_type=CONTENT_TYPE,
-        delivery_mode=DeliveryMode.PERSISTENT,
-        message_id=incoming.message_id,
-        correlation_id=incoming.correlation_id,
-        type=str(kind),
-    )
-    await exchange.publish(event, kind.routing_key, mandatory=False)

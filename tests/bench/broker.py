@@ -5,7 +5,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from aio_pika import DeliveryMode, Message
-from aio_pika.abc import AbstractConnection, AbstractIncomingMessage, AbstractQueue
+from aio_pika.abc import (
+    AbstractConnection,
+    AbstractExchange,
+    AbstractIncomingMessage,
+    AbstractQueue,
+)
 
 from utterd.broker.connection import connect
 from utterd.broker.topology import routing_key, topology
@@ -80,6 +85,38 @@ async def event_queue(
 
 
 @asynccontextmanager
+async def bare_ends(
+    settings: BrokerSettings, *, prefetch: int
+) -> AsyncIterator[tuple[AbstractQueue, AbstractExchange]]:
+    """`BARE_QUEUE` and the exchange of the events, on two connections as the daemon has them."""
+    async with (
+        await connect(settings, "bench consumer") as receiving,
+        await connect(settings, "bench publisher") as sending,
+        receiving.channel() as inbound,
+        sending.channel(on_return_raises=True) as outbound,
+    ):
+        exchange = await outbound.get_exchange(settings.exchanges.events, ensure=False)
+        await inbound.set_qos(prefetch_count=prefetch, global_=False)
+        queue = await inbound.get_queue(BARE_QUEUE, ensure=False)
+        yield queue, exchange
+
+
+async def announce_bare(
+    exchange: AbstractExchange, incoming: AbstractIncomingMessage, kind: EventType, payload: bytes
+) -> None:
+    """Publish an event of a message, and return when it is confirmed."""
+    event = Message(
+        payload,
+        content_type=CONTENT_TYPE,
+        delivery_mode=DeliveryMode.PERSISTENT,
+        message_id=incoming.message_id,
+        correlation_id=incoming.correlation_id,
+        type=str(kind),
+    )
+    await exchange.publish(event, kind.routing_key, mandatory=False)
+
+
+@asynccontextmanager
 async def bare_consumer(
     settings: BrokerSettings,
     *,
@@ -91,8 +128,6 @@ async def bare_consumer(
 ) -> AsyncIterator[None]:
     """Answer each message of `BARE_QUEUE` with one confirmed event and an ack.
 
-    Like the daemon it uses two connections.
-
     Args:
         settings: which broker.
         prefetch: unsettled messages.
@@ -102,27 +137,11 @@ async def bare_consumer(
         on_start: told of each delivery.
         on_done: told of each settlement.
     """
-    async with (
-        await connect(settings, "bench consumer") as receiving,
-        await connect(settings, "bench publisher") as sending,
-        receiving.channel() as inbound,
-        sending.channel(on_return_raises=True) as outbound,
-    ):
-        exchange = await outbound.get_exchange(settings.exchanges.events, ensure=False)
-        await inbound.set_qos(prefetch_count=prefetch, global_=False)
-        queue = await inbound.get_queue(BARE_QUEUE, ensure=False)
+    async with bare_ends(settings, prefetch=prefetch) as (queue, exchange):
 
         async def answer(incoming: AbstractIncomingMessage) -> None:
             on_start()
-            event = Message(
-                payload,
-                content_type=CONTENT_TYPE,
-                delivery_mode=DeliveryMode.PERSISTENT,
-                message_id=incoming.message_id,
-                correlation_id=incoming.correlation_id,
-                type=str(EventType.COMPLETED),
-            )
-            await exchange.publish(event, EventType.COMPLETED.routing_key, mandatory=False)
+            await announce_bare(exchange, incoming, EventType.COMPLETED, payload)
             await incoming.ack()
             on_done()
 
