@@ -60,6 +60,8 @@ class Lexicon:
 
     def applied(self, text: str) -> str:
         """Repaired text with the spoken forms of all words that stand in it."""
+        if not self.words:
+            return text
         parts: list[str] = []
         done = position = 0
         while position < len(text):
