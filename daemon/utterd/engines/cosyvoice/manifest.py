@@ -20,7 +20,7 @@ class Precision(StrEnum):
 
     @property
     def weight_peak(self) -> int:
-        """The greatest magnitude of an integer weight."""
+        """The greatest magnitude of an integer weight; `KeyError` of float32."""
         return {Precision.INT8: 127, Precision.INT7: 63}[self]
 
 
