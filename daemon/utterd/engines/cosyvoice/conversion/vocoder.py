@@ -67,7 +67,7 @@ def write_f0_predictor(weights: Weights, path: Path) -> int:
 class HiftWriter:
     """Adds the generator's blocks to a graph in (batch, channels, time).
 
-    Residual blocks that are not float32 are in (batch, time, channels).
+    Residual blocks that are not float32 have their channels last.
 
     Args:
         weights: of `hift.pt`.
@@ -87,6 +87,8 @@ class HiftWriter:
         self._shape = shape
         self._precision = precision
         self._ranges = ranges
+        # As the kernel of the int8 convolution wants them.
+        self._is_channels_last = ranges is not None
         self._graph = Graph("hift")
         self._convolved: dict[str, tuple[str, str]] = {}
 
@@ -167,8 +169,8 @@ class HiftWriter:
         )
 
     def _turned(self, x: str) -> str:
-        """Between the order of axes in residual blocks and the one around them."""
-        return x if self._ranges is None else self._graph.op("Transpose", x, perm=[0, 2, 1])
+        """Into the order of axes of residual blocks, or back from it."""
+        return self._graph.op("Transpose", x, perm=[0, 2, 1]) if self._is_channels_last else x
 
     def _residual(self, prefix: str, x: str, dilations: tuple[int, ...]) -> str:
         for number, dilation in enumerate(dilations):
@@ -200,7 +202,7 @@ class HiftWriter:
         """`x + sin(alpha x)^2 / alpha`."""
         graph = self._graph
         alpha = self._weights.take(f"{prefix}.alpha", None)
-        if self._ranges is None:
+        if not self._is_channels_last:
             alpha = alpha[:, None]
         wave = graph.op("Sin", graph.op("Mul", x, graph.constant(alpha, "alpha")))
         inverse = graph.constant((1 / (alpha + np.float32(_ALPHA_FLOOR))).astype(np.float32))
