@@ -156,4 +156,6 @@ def _text(element: Element) -> str:
 
 
 def _fault(path: Path, what: str) -> ConfigurationError:
-    return ConfigurationError(f"speech.lexicon: {path} {what}")
+    return ConfigurationError(
+        f"speech.lexicon: {path} {what}. docs/tuning.md shows what a lexicon looks like"
+    )
