@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from cosyvoice_probes import Probes, mean_of, probe
 from cosyvoice_stages import random_bundle
-from cosyvoice_streams import SPEECH_TOKENS
+from cosyvoice_streams import SPEECH_TOKENS, WORKER_THREADS
 from limits import floor
 from report import Row, Section, replace_section
 from run import DOCUMENT
@@ -67,7 +67,7 @@ def measure(bundle: Path, *, streams: int, euler_steps: int, rounds: int) -> Mea
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        env=worker_environment(max(1, int(usable_cores()))),
+        env=worker_environment(WORKER_THREADS),
     )
     return Measured(**json.loads(done.stdout))
 
