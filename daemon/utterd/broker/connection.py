@@ -30,17 +30,23 @@ def losses_raised() -> Iterator[None]:
     """Raise ConnectionError also where aio-pika tells of a lost connection in other ways.
 
     A call on a connection that is gone raises RuntimeError, and one that is under way when the
-    connection goes raises CancelledError in a task that nobody has cancelled.
+    connection goes raises CancelledError in a task that nobody has cancelled. The other way round,
+    a task that somebody has cancelled ends so, also when its connection was lost at the same time
+    and aio-pika, as it closes its channel, raises that in the cancellation's place.
     """
     try:
         yield
-    except RuntimeError as error:
-        raise ConnectionError("the connection is closed") from error
-    except asyncio.CancelledError:
+    except (RuntimeError, asyncio.CancelledError, *BROKER_ERRORS) as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            raise
-        raise ConnectionError("the connection was lost") from None
+            raise asyncio.CancelledError from error
+        match error:
+            case RuntimeError():
+                raise ConnectionError("the connection is closed") from error
+            case asyncio.CancelledError():
+                raise ConnectionError("the connection was lost") from None
+            case _:
+                raise
 
 
 async def connect(settings: BrokerSettings, name: str) -> AbstractConnection:

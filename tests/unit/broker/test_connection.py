@@ -98,14 +98,33 @@ async def test_a_cancellation_that_somebody_asked_for_stays_one():
     assert waiting.cancelled()
 
 
-def test_a_call_on_a_closed_connection_is_a_lost_connection():
+@pytest.mark.parametrize("error", [RuntimeError("a"), ConnectionResetError("b")])
+async def test_a_cancellation_stays_one_when_the_connection_is_lost_on_the_way_out(error):
+    """Its task must end: a loop that takes it for an outage would go on for ever."""
+
+    async def wait() -> None:
+        with losses_raised():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise error
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert waiting.cancelled()
+
+
+async def test_a_call_on_a_closed_connection_is_a_lost_connection():
     """aio-pika raises RuntimeError then."""
     with pytest.raises(ConnectionError, match="closed"), losses_raised():
         raise RuntimeError("Connection was not opened")
 
 
 @pytest.mark.parametrize("error", [ValueError("a"), ConnectionResetError("b"), TimeoutError("c")])
-def test_other_errors_pass(error):
+async def test_other_errors_pass(error):
     """Only the two odd ways of telling are translated."""
     with pytest.raises(type(error)) as caught, losses_raised():
         raise error
