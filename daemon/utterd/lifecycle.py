@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
@@ -31,7 +32,7 @@ def stop_on_signals(*, hard_stop_after_s: float | None = None) -> Iterator[async
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    hard_stop = threading.Timer(hard_stop_after_s or 0.0, _hard_stop)
+    hard_stop = threading.Timer(hard_stop_after_s or 0.0, _hard_stop, (loop,))
     hard_stop.daemon = True
 
     def begin_stop() -> None:
@@ -54,9 +55,18 @@ def stop_on_signals(*, hard_stop_after_s: float | None = None) -> Iterator[async
             signal.signal(number, handler)
 
 
-def _hard_stop() -> None:
-    log.error("hard_stop")
-    os._exit(HARD_STOP_STATUS)
+def _hard_stop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        log.error("hard_stop", unfinished=sorted(map(_whereabouts, asyncio.all_tasks(loop))))
+    finally:
+        os._exit(HARD_STOP_STATUS)
+
+
+def _whereabouts(task: asyncio.Task[Any]) -> str:
+    """A task's name, and where it waits."""
+    frames = task.get_stack()
+    places = (f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" for frame in frames)
+    return f"{task.get_name()} at {', '.join(places)}"
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[None, None, Result]) -> Result | None:

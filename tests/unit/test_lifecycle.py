@@ -188,7 +188,7 @@ asyncio.run(main())
 
 
 def test_a_thread_that_never_ends_does_not_hold_up_the_end():
-    """A dead file server must not make a stop last for ever."""
+    """A dead file server must not make a stop last for ever; the log says what was waited for."""
     with subprocess.Popen(  # noqa: S603 - our own interpreter and code
         [sys.executable, "-c", HANG], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -197,5 +197,8 @@ def test_a_thread_that_never_ends_does_not_hold_up_the_end():
             assert process.stdout.readline() == "ready\n"
             process.terminate()
             assert process.wait(timeout=10) == HARD_STOP_STATUS
+            last_words = process.stdout.read()
+            assert "hard_stop" in last_words
+            assert "Task-1 at <string>" in last_words
         finally:
             process.kill()
