@@ -1,5 +1,6 @@
 """A sandbox that may be broken, and what watches over its jobs."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -47,6 +48,16 @@ def management(fragile_sandbox: Sandbox) -> Management:
 async def ledger(place: Place, management: Management) -> AsyncIterator[Ledger]:
     async with Ledger(place, management).opened() as ledger:
         yield ledger
+
+
+@pytest.fixture
+async def lasting_queues(ledger: Ledger, fragile_sandbox: Sandbox) -> None:  # noqa: ARG001 - it declares them
+    """Queues that a killed broker still has.
+
+    RabbitMQ writes down within a second where a quorum queue is, and a queue whose node dies before
+    has no leader ever after. Once the node has stopped in order, it is on disk for certain.
+    """
+    await asyncio.to_thread(fragile_sandbox.rabbitmq.restart)
 
 
 @pytest.fixture

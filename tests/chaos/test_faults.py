@@ -119,6 +119,7 @@ async def test_finished_audio_outlives_the_daemon(start, ledger: Ledger, s3):
     await ledger.check()
 
 
+@pytest.mark.usefixtures("lasting_queues")
 async def test_the_broker_is_killed_in_mid_job(start, ledger: Ledger, s3, fragile_sandbox):
     """The audio in the making is not lost, and both connections come back by themselves."""
     daemon = start(store=s3)

@@ -22,6 +22,7 @@ JOBS_A_DECK = 100
 pytestmark = [pytest.mark.sandbox, pytest.mark.chaos, pytest.mark.timeout(max(120, 2 * JOBS))]
 
 
+@pytest.mark.usefixtures("lasting_queues")
 @pytest.mark.parametrize("seed", [SEED])
 async def test_every_job_has_one_effect(
     seed: int,
