@@ -10,7 +10,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PositiveInt,
     SecretStr,
     TypeAdapter,
     field_validator,
@@ -24,7 +23,14 @@ from utterd_schemas.audio import AudioFormat
 ENV_PREFIX = "UTTERD_"
 ENV_DELIMITER = "__"
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Timers of the broker and of sockets overflow at different numbers, a socket's after 24 days.
+_WEEK_S = 7 * 24 * 3600
+# More at once than any machine of today has cores for.
+_MAX_PARALLEL = 1024
+
+Seconds = Annotated[float, Field(gt=0, le=_WEEK_S)]
+WholeSeconds = Annotated[int, Field(ge=1, le=_WEEK_S)]
+Parallel = Annotated[int, Field(ge=1, le=_MAX_PARALLEL)]
 
 
 class Section(BaseModel):
@@ -81,14 +87,14 @@ class QueueNames(Section):
 class QueueLimits(Section):
     """Arguments of the job queues."""
 
-    delivery_limit: int = Field(default=64, ge=1)
+    delivery_limit: int = Field(default=64, ge=1, le=1_000_000)
     """Deliveries after which the broker itself gives a job up: a fence against jobs that kill
     the whole daemon."""
-    max_length: int = Field(default=100_000, ge=1)
+    max_length: int = Field(default=100_000, ge=1, le=1_000_000_000)
     """Jobs in a lane, beyond which publishers are refused."""
-    consumer_timeout_s: int = Field(default=1800, ge=60)
+    consumer_timeout_s: int = Field(default=1800, ge=60, le=_WEEK_S)
     """How long the broker lets a delivery go unsettled."""
-    retry_delays_s: tuple[PositiveInt, ...] = (10, 60, 600)
+    retry_delays_s: tuple[WholeSeconds, ...] = (10, 60, 600)
     """Waits before further attempts, one queue each."""
 
     @property
@@ -109,7 +115,7 @@ class BrokerSettings(Section):
     """A client certificate (PEM), with its chain, for a broker that asks for one."""
     tls_key_file: Path | None = None
     """The key (PEM, not encrypted) of the client certificate; unset, it stands in the same file."""
-    heartbeat_s: int = Field(default=20, ge=1)
+    heartbeat_s: int = Field(default=20, ge=1, le=65_535)
     """After about three silent ones, a connection counts as lost."""
     connect_timeout_s: Seconds = 10.0
     """For one attempt to connect and log in."""
@@ -166,7 +172,7 @@ class StoreSettings(Section):
     """For one attempt to connect."""
     read_timeout_s: Seconds = 15.0
     """How long the server may be silent."""
-    upload_threads: int = Field(default=4, ge=1)
+    upload_threads: Parallel = 4
     """Calls to the store at once."""
     directory: Path = Path("utterances")
     """Root of a filesystem store."""
@@ -177,7 +183,7 @@ class StoreSettings(Section):
     directory that systemd made, else in `~/.local/state/utterd`."""
     spool_max_bytes: int = Field(default=512 * 1024 * 1024, ge=0)
     """What does not fit is spoken again later."""
-    presign_expires_s: int | None = Field(default=None, ge=1, le=604_800)
+    presign_expires_s: int | None = Field(default=None, ge=1, le=_WEEK_S)
     """Lifetime of the link in `completed` events; unset, they carry none."""
 
     @field_validator("endpoint_url")
@@ -207,9 +213,9 @@ class EngineSettings(Section):
     cache_tokens: int = Field(default=2048, ge=256, le=8192)
     """cosyvoice: text and speech tokens of a segment, 50 of which are a second. More memory is
     taken for more of them, at full size in int8 29 kB a row and token; longer speech is cut."""
-    workers: int | None = Field(default=None, ge=1)
+    workers: Parallel | None = None
     """Worker processes; default: one a usable core, and one in all for cosyvoice."""
-    threads: int | None = Field(default=None, ge=1)
+    threads: Parallel | None = None
     """Cores that one worker may keep busy; default: 1, and all of them for cosyvoice."""
     start_timeout_s: Seconds = 60.0
     """How long a worker may take to load its model."""
@@ -240,11 +246,11 @@ class SpeechSettings(Section):
     lexicon: Path | None = None
     """A file with spoken forms of words: TOML (`"SQL" = "sequel"`) or PLS. It is part of every
     key."""
-    max_text_chars: int = Field(default=10_000, ge=1)
+    max_text_chars: int = Field(default=10_000, ge=1, le=100_000_000)
     """The longest text or SSML of a job."""
     max_pauses_s: Seconds = 600.0
     """How long the pauses of a job may be in all: SSML can ask for hours in a few bytes."""
-    max_message_bytes: int = Field(default=2 * 1024 * 1024, ge=1024)
+    max_message_bytes: int = Field(default=2 * 1024 * 1024, ge=1024, le=512 * 1024 * 1024)
     """The largest message body, compressed or not."""
     job_timeout_s: Seconds = 600.0
     """How long slots may work on one attempt at a job; its wait for a slot does not count. In all,

@@ -78,9 +78,9 @@ def _values(schema: JsonSchema, definitions: JsonSchema) -> str:
         case "boolean":
             values = "`true`, `false`"
         case "array":
-            values = f"list of {_values(schema['items'], definitions)}s"
+            values = f"list, each {_values(schema['items'], definitions)}"
         case "object":
-            values = f"table of {_values(schema['additionalProperties'], definitions)}s"
+            values = f"table, each {_values(schema['additionalProperties'], definitions)}"
         case number:
             bounds = [f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema]
             values = f"{number} {', '.join(bounds)}".strip()

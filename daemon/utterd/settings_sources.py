@@ -203,11 +203,13 @@ def _describe(error: ValidationError, origins: Mapping[str, str]) -> str:
 
 
 def _describe_one(path: str, kind: str, message: str, origins: Mapping[str, str]) -> str:
-    origin = origins.get(path, "settings")
+    # A fault may lie in an item of a list or a table.
+    setting = next((known for known in setting_paths() if f"{path}.".startswith(f"{known}.")), path)
+    origin = origins.get(path) or origins.get(setting, "settings")
     if kind == "extra_forbidden":
         return f"{path} ({origin}) is no setting" + _nearest(path, list(setting_paths()))
     message = message.removeprefix("Value error, ")
-    return f"{path} ({origin}): {message} (set it in the file or as {environment_name(path)})"
+    return f"{path} ({origin}): {message} (set it in the file or as {environment_name(setting)})"
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -171,7 +171,9 @@ def test_a_name_like_no_other_is_told_where_all_are_listed(monkeypatch, refusal)
         ("UTTERD_STORE__KIND", SECRET),
         ("UTTERD_STORE__PREFIX", "../up/"),
         ("UTTERD_SPEECH__FORMAT", SECRET),
+        ("UTTERD_STORE__READ_TIMEOUT_S", "9999999"),
         ("UTTERD_ENGINE__WORKERS", "0"),
+        ("UTTERD_ENGINE__WORKERS", "99999999999"),
         ("UTTERD_ENGINE__NAME", "no-such-engine"),
         ("UTTERD_LOG__LEVEL", SECRET),
     ],
@@ -182,6 +184,22 @@ def test_an_illegal_value_is_refused_by_its_name(monkeypatch, refusal, name, val
     message = refusal()
     assert f"{name.removeprefix(ENV_PREFIX).replace('__', '.').lower()} (environment)" in message
     assert name in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "item"),
+    [
+        ("UTTERD_BROKER__LIMITS__RETRY_DELAYS_S", "[10, 99999999999]", ".1"),
+        ("UTTERD_LOG__LEVELS", '{"utterd.broker": "loud"}', ".utterd.broker"),
+    ],
+)
+def test_an_illegal_item_is_refused_with_its_place(monkeypatch, refusal, name, value, item):
+    """An item has no variable of its own: the one that can be set is named."""
+    monkeypatch.setenv(name, value)
+    message = refusal()
+    setting = name.removeprefix(ENV_PREFIX).replace("__", ".").lower()
+    assert f"{setting}{item} (environment)" in message
+    assert message.endswith(f"as {name})")
 
 
 def test_all_faults_are_told_at_once(monkeypatch, refusal):

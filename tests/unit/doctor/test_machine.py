@@ -33,16 +33,23 @@ async def test_a_machine_with_room_is_fine(spool):
 
 async def test_more_threads_than_cores_are_a_warning(spool):
     """They only wait for each other."""
-    findings = await found(spool, engine=EngineSettings(workers=4096))
+    findings = await found(spool, engine=EngineSettings(workers=1024))
     assert findings["processor"].verdict is Verdict.WARNING
 
 
-async def test_too_few_open_files_are_a_fault(spool):
+@pytest.fixture
+def few_open_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    yield 128
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_too_few_open_files_are_a_fault(spool, few_open_files):
     """The daemon would fail in mid-work."""
-    findings = await found(spool, engine=EngineSettings(workers=1_000_000_000))
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    findings = await found(spool)
     assert findings["open files"].verdict is Verdict.FAULT
-    assert f"the limit is {limit}" in findings["open files"].message
+    assert f"the limit is {few_open_files}" in findings["open files"].message
 
 
 async def test_a_disk_with_too_little_room_for_the_spool_is_a_warning(spool):
