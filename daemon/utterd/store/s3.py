@@ -23,7 +23,7 @@ from utterd.store.protocol import (
 )
 from utterd.store.s3_client import S3Options, make_s3_client
 from utterd.store.s3_faults import endpoint_host, http_status, store_fault
-from utterd.store.s3_probe import EXISTS, base64_md5, hex_md5, probe_bucket
+from utterd.store.s3_probe import EXISTS, base64_text, md5, probe_bucket
 
 _NOT_FOUND = 404
 _CONFLICT = 409
@@ -190,13 +190,14 @@ class S3ObjectStore:
         metadata: dict[str, str],
         conditional: bool,
     ) -> PutResult:
+        digest = md5(data)
         write = partial(
             self._client.put_object,
             Bucket=self._bucket,
             Key=name,
             Body=data,
             ContentType=content_type,
-            ContentMD5=base64_md5(data),
+            ContentMD5=base64_text(digest),
             Metadata=metadata,
         )
         with self._faults_explained():
@@ -214,11 +215,11 @@ class S3ObjectStore:
                     answer = write()
             else:
                 answer = write()
-        self._verify(answer, data)
+        self._verify(answer, digest)
         return PutResult(created=True)
 
-    def _verify(self, answer: Mapping[str, str], data: bytes) -> None:
-        """Compare what the server says it stored, where its word is an MD5.
+    def _verify(self, answer: Mapping[str, str], digest: bytes) -> None:
+        """Compare what the server says it stored with the MD5 of what was sent.
 
         An object encrypted by the server with KMS or with a client's key has some other
         ETag of the same look.
@@ -226,7 +227,7 @@ class S3ObjectStore:
         etag = answer.get("ETag", "").strip('"')
         encrypted = answer.get("ServerSideEncryption") or answer.get("SSECustomerAlgorithm")
         comparable = self._etag_is_md5 and not encrypted and _MD5_ETAG.fullmatch(etag)
-        if comparable and etag != hex_md5(data):
+        if comparable and etag != digest.hex():
             raise StoreUnavailableError(
                 f"Bucket {self._bucket!r} at {self._endpoint} stored other bytes than were "
                 "sent: check its disks and any proxy before it.",

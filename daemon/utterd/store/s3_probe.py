@@ -43,8 +43,9 @@ def probe_bucket(
     name = f"{prefix}utterd-probe-{secrets.token_hex(16)}"
     endpoint = endpoint_host(client.meta.endpoint_url)
     data = name.encode()
+    digest = md5(data)
     write = partial(
-        client.put_object, Bucket=bucket, Key=name, Body=data, ContentMD5=base64_md5(data)
+        client.put_object, Bucket=bucket, Key=name, Body=data, ContentMD5=base64_text(digest)
     )
     try:
         refused_look = _look_for_missing(client, bucket, name)
@@ -61,7 +62,7 @@ def probe_bucket(
     skew = clock_skew(answer, now())
     return StoreCapabilities(
         conditional_put=condition,
-        etag_is_md5=answer.get("ETag", "").strip('"') == hex_md5(data),
+        etag_is_md5=answer.get("ETag", "").strip('"') == digest.hex(),
         can_delete=can_delete,
         can_presign=True,
         clock_skew_s=None if skew is None else skew.total_seconds(),
@@ -113,9 +114,9 @@ def _blind_fault(
     )
 
 
-def hex_md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+def md5(data: bytes) -> bytes:
+    return hashlib.md5(data, usedforsecurity=False).digest()
 
 
-def base64_md5(data: bytes) -> str:
-    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode("ascii")
+def base64_text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
