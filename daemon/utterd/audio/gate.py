@@ -80,15 +80,15 @@ def judge(pcm: Pcm, *, sample_rate_hz: int, spoken_chars: int, speed: float) -> 
     Raises:
         InvalidAudioError: the samples aren't finite float32 mono.
     """
-    check_pcm(pcm)
+    loudest = peak(check_pcm(pcm))
     duration_s = pcm.size / sample_rate_hz
-    loudest = peak(pcm)
     power = frame_power(pcm, sample_rate_hz)
     audible = power > AUDIBLE_POWER
-    silence_ratio = 1.0 - float(audible.mean()) if audible.size else 1.0
+    silence_ratio = 1.0 - np.count_nonzero(audible) / audible.size if audible.size else 1.0
     clipped_ratio = _clipped_ratio(pcm) if loudest >= FULL_SCALE else 0.0
     frame_s = frame_length(sample_rate_hz) / sample_rate_hz
     longest_silence_s = max((stop - start for start, stop in runs(~audible)), default=0) * frame_s
+    tail = pcm[-max(1, round(CUT_TAIL_S * sample_rate_hz)) :]
     silent = loudest < SILENT_PEAK
 
     findings: dict[Reason, bool] = {
@@ -99,7 +99,7 @@ def judge(pcm: Pcm, *, sample_rate_hz: int, spoken_chars: int, speed: float) -> 
         "long_silence": not silent and longest_silence_s * speed > MAX_SILENCE_S,
         "clipped": clipped_ratio > MAX_CLIPPED_RATIO,
         "overdriven": loudest > MAX_PEAK,
-        "cut_tail": not silent and _tail_ratio(pcm, power, sample_rate_hz) > MAX_TAIL_RATIO,
+        "cut_tail": not silent and _tail_ratio(tail / loudest, power[audible]) > MAX_TAIL_RATIO,
     }
     reasons = tuple(reason for reason, found in findings.items() if found)
     return Quality(
@@ -116,13 +116,11 @@ def _clipped_ratio(pcm: Pcm) -> float:
     return float(np.mean(np.abs(pcm) >= FULL_SCALE))
 
 
-def _tail_ratio(pcm: Pcm, power: Pcm, sample_rate_hz: int) -> float:
-    """Compare the level of the last milliseconds with the mean level of what is audible.
+def _tail_ratio(tail: Pcm, power: Pcm) -> float:
+    """Compare the level of the last samples with the mean level of what is audible.
 
     Args:
-        pcm: the clip.
-        power: of its frames, from `frame_power`.
-        sample_rate_hz: of the clip.
+        tail: the samples, where the clip's loudest one counts as 1.
+        power: of the audible frames, from `frame_power`.
     """
-    tail = pcm[-max(1, round(CUT_TAIL_S * sample_rate_hz)) :] / np.float32(peak(pcm))
-    return float(np.sqrt(np.mean(np.square(tail)) / power[power > AUDIBLE_POWER].mean()))
+    return float(np.sqrt(np.dot(tail, tail) / tail.size / power.mean()))

@@ -124,8 +124,10 @@ def audible_frames(pcm: Pcm, sample_rate_hz: int) -> npt.NDArray[np.bool_]:
 
 def runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """List the half-open index ranges in which the mask is true."""
-    edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
-    return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
+    padded = np.zeros(mask.size + 2, np.bool_)
+    padded[1:-1] = mask
+    edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def trim_silence(pcm: Pcm, sample_rate_hz: int) -> Pcm:

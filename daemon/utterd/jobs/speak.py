@@ -9,7 +9,6 @@ import numpy as np
 
 from utterd.audio.gate import judge
 from utterd.audio.join import Clip
-from utterd.audio.pcm import check_pcm
 from utterd.engines.pace import Pace
 from utterd.engines.protocol import PCM, Take, Utterance
 from utterd.errors import DeadlineExceededError
@@ -153,15 +152,14 @@ async def _speak_well(
             seed=seed,
         )
         take = await say(utterance)
-        pcm = check_pcm(take.pcm)
         quality = judge(
-            pcm,
+            take.pcm,
             sample_rate_hz=plan.native_rate_hz,
-            spoken_chars=sum(char.isalnum() for char in segment.spoken),
+            spoken_chars=sum(map(str.isalnum, segment.spoken)),
             speed=speed,
         )
         reasons: Reasons = (*quality.reasons, *take.faults)
-        takes.append((pcm, reasons))
+        takes.append((take.pcm, reasons))
         if not reasons:
             break
     # Any sound is better than none: silence is a sentence that is missing.

@@ -19,6 +19,8 @@ def plain_digits(text: str, *, keep: str = "") -> str:
         text: any text.
         keep: characters that stay, since something else writes them out.
     """
+    if text.isascii():
+        return text
     return "".join(
         char if char.isascii() or char in keep else _plain(char, before)
         for before, char in zip(" " + text, text, strict=False)
