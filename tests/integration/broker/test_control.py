@@ -144,12 +144,14 @@ async def test_a_lost_channel_for_orders_is_replaced(
         (binding,) = await management.request("GET", *path)
         # It is exclusive, so no other connection could.
         name = f'rabbit_misc:r(<<"/">>, queue, <<"{binding["destination"]}">>)'
-        await node_control.run(
-            "eval",
-            f"{{ok, Q}} = rabbit_amqqueue:lookup({name}),"
-            ' rabbit_amqqueue:delete(Q, false, false, <<"test">>).',
-        )
-        await until(lambda: not running.consumer.consuming.is_set())
+        async with asyncio.TaskGroup() as beside:
+            # The command may take longer to end than the consumer to be back.
+            beside.create_task(until(lambda: not running.consumer.consuming.is_set()))
+            await node_control.run(
+                "eval",
+                f"{{ok, Q}} = rabbit_amqqueue:lookup({name}),"
+                ' rabbit_amqqueue:delete(Q, false, false, <<"test">>).',
+            )
         await running.consumer.consuming.wait()
         await give_order(wire, cancel_order("mine"))
         await until_cancelled(running, "mine")
