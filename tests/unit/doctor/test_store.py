@@ -28,7 +28,7 @@ def test_a_store_that_can_everything_is_fine():
     assert {finding.verdict for finding in found().values()} == {Verdict.OK}
 
 
-@pytest.mark.parametrize("condition", set(ConditionalPut) - {ConditionalPut.HONOURED})
+@pytest.mark.parametrize("condition", sorted(set(ConditionalPut) - {ConditionalPut.HONOURED}))
 def test_writes_without_a_condition_are_a_warning(condition):
     """They cost traffic, and the message says that they cost no more."""
     finding = found(conditional_put=condition)["conditional write"]
