@@ -30,6 +30,7 @@ from utterd.config import Lane, Settings
 from utterd.engines.host import engine_host
 from utterd.environment import Environment
 from utterd.interruptions import Interruptions
+from utterd.jobs.plan import Planner
 from utterd.jobs.planning import CurrentPlanner
 from utterd.lifecycle import stop_on_signals
 from utterd.monitor import Monitor
@@ -127,7 +128,7 @@ async def run_daemon(settings: Settings) -> None:
         )
         # Nothing is taken before the store has answered once.
         environment.report(STORE_PART, f"the bucket {store.bucket!r} has not been asked yet")
-        changeable = _Changeable(current, store, publisher, consumer)
+        changeable = _Changeable(planner, current, store, publisher, consumer)
         background = [
             tasks.create_task(publisher.run(), name="publisher"),
             tasks.create_task(
@@ -155,24 +156,29 @@ async def run_daemon(settings: Settings) -> None:
     log.info("stopped")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Changeable:
     """The parts that take new settings while jobs are worked on.
 
     Attributes:
-        current: plans the jobs.
+        planner: the one in use.
+        current: plans the jobs by it.
         objects: the store.
         publisher: connects to the broker.
         consumer: likewise.
     """
 
+    planner: Planner
     current: CurrentPlanner
     objects: ObjectStore
     publisher: Publisher
     consumer: Consumer
 
-    async def take(self, settings: Settings) -> None:
+    async def take(self, settings: Settings) -> list[str]:
         """Take settings that differ in what is reloadable: voices, logs, and what opens the doors.
+
+        Returns:
+            `speech.lexicon` where the file holds other words than before, else nothing.
 
         Raises:
             ConfigurationError: something can't be used; nothing has changed.
@@ -180,6 +186,8 @@ class _Changeable:
         planner = make_planner(settings)
         check_certificates(settings.broker)
         await use_store_credentials(self.objects, settings.store)
-        self.current.planner = planner
+        has_other_words = planner.lexicon != self.planner.lexicon
+        self.planner = self.current.planner = planner
         self.publisher.settings = self.consumer.settings = settings.broker
         configure_logging(settings.log)
+        return ["speech.lexicon"] if has_other_words else []

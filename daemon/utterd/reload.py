@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -31,7 +31,7 @@ RELOADABLE = (
 )
 """What begins with one of these is taken at once; anything else waits for a restart."""
 
-Apply = Callable[[Settings], Awaitable[None]]
+Apply = Callable[[Settings], Awaitable[Iterable[str]]]
 
 
 @contextmanager
@@ -79,8 +79,9 @@ async def keep_reloading(
     Args:
         wanted: set when the settings are to be read.
         settings: those that the daemon started with.
-        apply: takes settings that differ in what is reloadable only; raises `ConfigurationError`
-            before it changes anything.
+        apply: takes settings that differ in what is reloadable only, and returns those that name a
+            file that was read anew and holds something else; raises `ConfigurationError` before it
+            changes anything.
         notifier: tells systemd that the reload has begun and is over.
     """
     while True:
@@ -90,7 +91,7 @@ async def keep_reloading(
         try:
             new = load_settings().settings
             taken = with_reloadable(settings, new)
-            await apply(taken)
+            read_anew = await apply(taken)
         except ConfigurationError as error:
             log.error("reload_refused", reason=str(error))  # noqa: TRY400 - where it was raised tells nothing
         except Exception as bug:
@@ -99,7 +100,7 @@ async def keep_reloading(
         else:
             log.info(
                 "reloaded",
-                changed=_differences(settings, taken),
+                changed=sorted({*_differences(settings, taken), *read_anew}),
                 need_a_restart=_differences(taken, new),
             )
             settings = taken

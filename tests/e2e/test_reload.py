@@ -39,14 +39,14 @@ async def test_voices_change_at_a_hangup_and_no_job_is_lost(bus, start_alone, se
 
 
 async def test_the_lexicon_is_read_again_at_a_hangup(bus, start_alone, settings_file):
-    """The next job is spoken by it, under another key."""
+    """The next job is spoken by it, under another key, and the log names it."""
     lexicon = settings_file.with_name("lexicon.toml")
     lexicon.write_text('SQL = "sequel"\n')
     daemon = start_alone(UTTERD_SPEECH__LEXICON=str(lexicon))
     before = await bus.run("Ask SQL.")
     lexicon.write_text('SQL = "squeal"\n')
     os.kill(daemon.pid, signal.SIGHUP)
-    await daemon.until_logged("reloaded")
+    assert (await daemon.until_logged("reloaded"))["changed"] == ["speech.lexicon"]
     after = await bus.run("Ask SQL.")
     assert before["key"] != after["key"]
     assert not after["cached"]
