@@ -29,6 +29,11 @@ _TYPES = frozenset(str(kind) for kind in EventType)
 _TERMINAL_TYPES = frozenset(str(kind) for kind in EventType if kind.is_terminal)
 
 _MAX_SHORT_STRING_BYTES = 255
+_WAIT_ON = "check that a daemon runs (`utterd run`), or wait for the event with `utterd watch`"
+_MAY_HAVE_ENDED = (
+    "it may have ended before the order, or waits in a lane until a daemon gets it: `utterd watch`"
+    " would show that end"
+)
 _LOST = "the connection to the broker was lost: try again when it is back"
 
 
@@ -74,7 +79,7 @@ class Client:
         """
         async with self._private_queue() as queue:
             job_id = await self.publish(job, lane, reply_to=queue.name)
-            outcomes = await _outcomes(queue, [job_id], timeout_s=timeout_s)
+            outcomes = await _outcomes(queue, [job_id], timeout_s=timeout_s, advice=_WAIT_ON)
         return outcomes[job_id]
 
     async def cancel(self, job_ids: Collection[str]) -> None:
@@ -124,7 +129,7 @@ class Client:
         async with self._private_queue() as queue:
             await self._subscribe(queue, "synthesis.*")
             await self.cancel(job_ids)
-            return await _outcomes(queue, job_ids, timeout_s=timeout_s)
+            return await _outcomes(queue, job_ids, timeout_s=timeout_s, advice=_MAY_HAVE_ENDED)
 
     async def watch(self, pattern: str = "#") -> AsyncIterator[ReceivedEvent]:
         """Events as they come, from now on.
@@ -177,9 +182,15 @@ async def open_client(settings: BrokerSettings, name: str) -> AsyncIterator[Clie
 
 
 async def _outcomes(
-    queue: AbstractQueue, job_ids: Collection[str], *, timeout_s: float
+    queue: AbstractQueue, job_ids: Collection[str], *, timeout_s: float, advice: str
 ) -> dict[str, ReceivedEvent]:
     """The terminal event of each job, by id.
+
+    Args:
+        queue: where they come.
+        job_ids: of the jobs.
+        timeout_s: for all of them.
+        advice: what to do when some did not come.
 
     Raises:
         BrokerUnavailableError: the broker was lost.
@@ -198,8 +209,8 @@ async def _outcomes(
                     break
     except TimeoutError:
         raise NoOutcomeError(
-            f"no terminal event for job {', '.join(sorted(waiting))} within {timeout_s:g} s: check"
-            " that a daemon runs (`utterd run`), or wait for the event with `utterd watch`"
+            f"no terminal event for job {', '.join(sorted(waiting))} within {timeout_s:g} s:"
+            f" {advice}"
         ) from None
     return outcomes
 

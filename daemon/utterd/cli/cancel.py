@@ -29,7 +29,8 @@ def cancel(
     """Call jobs off that wait or run; their terminal event is `cancelled`.
 
     The daemons that run now obey, between two segments or when a queued job reaches them. A job
-    that has ended stays as it is. With --wait, the status is 1 when a job ended in another way.
+    that has ended stays as it is, and is not told of again. With --wait, the status is 1 when a job
+    ended in another way, and 75 when nothing was heard of one.
 
     Example: utterd cancel greeting-1 greeting-2 --wait
     """
