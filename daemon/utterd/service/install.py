@@ -109,14 +109,25 @@ def install(unit: Unit, directory: Path = UNIT_DIRECTORY) -> Path:
 def next_steps(unit: Unit, path: Path) -> str:
     """What a person does after the unit was written."""
     instance = "utterd@NAME" if unit.is_template else "utterd"
+    others = (
+        [
+            "               No instance starts while one of them is missing. For others, and those",
+            "               made by systemd-creds encrypt, change the lines LoadCredential:",
+            f"               systemctl edit {instance}",
+        ]
+        if unit.is_template
+        else [
+            f"               or made by systemd-creds encrypt, in {unit.encrypted_folder};",
+            "               after a new one, write the unit again",
+        ]
+    )
     steps = [
         f"{path} is written.",
         "",
         f"1. Settings:   {unit.config} (docs/settings.md lists all)",
         f"2. Secrets:    one file each in {unit.secrets_folder}, mode 0600, owned by root:",
         *(f"                 {secret}" for secret in (*unit.secrets, *unit.encrypted)),
-        f"               or made by systemd-creds encrypt, in {unit.encrypted_folder};",
-        "               after a new one, write the unit again",
+        *others,
         f"3. A look:     {CREDENTIALS_VARIABLE}={unit.secrets_folder} \\",
         f"               {CONFIG_VARIABLE}={unit.config} {unit.executable} doctor",
         "4. Start:      systemctl daemon-reload",

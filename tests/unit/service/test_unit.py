@@ -136,6 +136,17 @@ def test_instances_have_settings_secrets_and_folders_of_their_own(tmp_path):
     assert "health.port" in next_steps(unit, tmp_path / unit.file_name)
 
 
+def test_a_template_knows_no_secrets_of_its_instances(tmp_path):
+    """Writing it again would add no line: other secrets are a matter of a drop-in."""
+    (tmp_path / "credentials.news.encrypted").mkdir()
+    (tmp_path / "credentials.news.encrypted" / "broker__url").write_text("…")
+    unit = unit_of_this_host(Path("/opt/utterd/bin/utterd"), tmp_path, is_template=True)
+    assert "LoadCredentialEncrypted" not in unit.render()
+    steps = next_steps(unit, tmp_path / unit.file_name)
+    assert "systemctl edit utterd@NAME" in steps
+    assert "write the unit again" not in steps
+
+
 @pytest.mark.parametrize("home", ["/root/venv", "/home/me/venv", "/run/user/0/venv"])
 def test_an_installation_that_the_service_could_not_see_is_refused(home, tmp_path):
     """Its unit would fail at night with a status that nobody knows."""
