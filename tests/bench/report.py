@@ -10,9 +10,9 @@ _WHOLE_LINES = re.MULTILINE | re.DOTALL
 INTRODUCTION = """\
 # Performance
 
-`make bench` measures this and writes this file. Each figure that depends on the machine stands
-beside a baseline of the same run, taken in turns with it, so that the ratio says something on
-another machine too.
+`make bench` measures this and writes this file. Where there is something to compare with, a figure
+stands beside a baseline of the same run, taken in turns with it, so that the ratio of the two says
+something on another machine too. A target is what the design asked for.
 """
 
 REPEAT = """\

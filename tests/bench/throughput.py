@@ -35,7 +35,8 @@ nobody has asked for before; the clock runs from the first publish to the last `
 The baseline is the bare `hibari-tts` in a loop over the same texts, in as many processes, of one
 thread each, as the daemon has workers. Both are credited with the audio that the bare library made
 of the texts. RabbitMQ, the S3 server and this client share the cores with the daemon; the bare
-library has the cores to itself. Median of {_ROUNDS} rounds in turns."""
+library has the cores to itself. Median of {_ROUNDS} rounds in turns. The baseline of the parent's
+processor time is that of the bare library's processes."""
 
 
 class BareLibrary:
