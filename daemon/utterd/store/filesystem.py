@@ -7,8 +7,10 @@ keeps them in agreement is: the metadata is in place before the object appears, 
 object is gone before its metadata changes, and one writer at a time holds the
 directory's lock for these renames. A crash at any point leaves either both, or metadata
 without an object, which is no object at all and is overwritten by the next put. Readers
-need no lock: they look at the object first and at the metadata second. What a killed
-writer had not renamed yet stays as `.*.new`; nothing reads it, and it may be removed.
+need no lock: they look at the object first and at the metadata second. A writer may be
+killed before its last renames are on the disk, so whoever finds an object, and may tell
+others of it, sees to that too. What a killed writer had not renamed yet stays as
+`.*.new`; nothing reads it, and it may be removed.
 """
 
 import errno
@@ -53,8 +55,9 @@ class FilesystemObjectStore:
     Args:
         root: the directory; made at the first put.
         offload: where the file calls run.
-        durable: whether a finished put survives a power cut. It costs three `fsync`
-            calls; without it, the file system writes within seconds on its own.
+        durable: whether a finished put, and an object that was found, survive a power cut. It
+            costs three `fsync` calls a put and one a find; without it, the file system writes
+            within seconds on its own.
     """
 
     def __init__(self, root: Path, offload: Offload, *, durable: bool = True) -> None:
@@ -120,6 +123,7 @@ class FilesystemObjectStore:
             if not stat.S_ISREG(status.st_mode):
                 return None
             sidecar = _read_sidecar(_sidecar_path(path))
+            self._sync(path.parent)
         return StoredObject(name, status.st_size, sidecar.content_type, sidecar.metadata)
 
     def _put(self, name: str, data: bytes, sidecar: _Sidecar, *, replace: bool) -> PutResult:

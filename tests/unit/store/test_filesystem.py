@@ -1,6 +1,7 @@
 """What the directory store leaves on the disk."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,20 @@ async def test_metadata_without_an_object_is_no_object(store):
     assert await store.head(NAME) is None
     assert (await put(store)).created
     assert await store.head(NAME) is not None
+
+
+async def test_who_finds_an_object_makes_it_last(tmp_path, monkeypatch):
+    """Its writer may have been killed before it did, and an event tells of the object next."""
+    root, synced = tmp_path / "bucket", []
+
+    def sync(descriptor):
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(os, "fsync", sync)
+    async with Offload("store", threads=1) as offload:
+        await put(FilesystemObjectStore(root, offload, durable=False))
+        await FilesystemObjectStore(root, offload).head(NAME)
+    assert synced == [(root / NAME).parent]
 
 
 @pytest.mark.parametrize("sidecar", [None, b"", b"{", b'{"content_type": 1}'])
