@@ -21,7 +21,7 @@ class ConfigurationError(UtterdError):
 
 
 class NotNowError(UtterdError):
-    """All parts answer, but what was asked for has to wait: the same can succeed later."""
+    """Nobody has to change what was asked for, but it has to wait: the same can succeed later."""
 
 
 class JobError(UtterdError):

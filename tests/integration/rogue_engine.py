@@ -5,6 +5,7 @@ the test that the work has begun and to be told when to end it.
 """
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -25,7 +26,7 @@ from utterd.errors import EngineFailedError, UnknownVoiceError
 from utterd.text.reading import Reading, read_sentences
 
 LOAD_VARIABLE = "ROGUE_LOAD"
-"""Environment variable: `exit` or `hang` while the model is loaded."""
+"""Environment variable: `exit`, `hang` or `perish` while the model is loaded."""
 
 GROWTH_BYTES = 300_000_000
 
@@ -103,4 +104,6 @@ def load(options: EngineOptions, *, threads: int) -> RogueEngine:
             sys.exit(3)
         case "hang":
             threading.Event().wait()
+        case "perish":
+            os.kill(os.getpid(), signal.SIGKILL)
     return RogueEngine(options)

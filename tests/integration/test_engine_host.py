@@ -23,10 +23,12 @@ from utterd.environment import Environment
 from utterd.errors import (
     ConfigurationError,
     EngineFailedError,
+    NotNowError,
     UnknownVoiceError,
     WorkerDiedError,
 )
 from utterd.ops.cpu import WorkerPlan
+from utterd.ops.memory import OOM_HANDICAP
 
 HERE = Path(__file__).parent
 GROWTH_BYTES = 300_000_000
@@ -102,6 +104,10 @@ async def let_end(release: Path) -> None:
 
 def speaking(host: EngineHost, text: str) -> asyncio.Task[Take]:
     return asyncio.create_task(host.speak(said(text)), name=text)
+
+
+def oom_score(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text("ascii"))
 
 
 async def test_parallel_speech_equals_serial_speech():
@@ -249,6 +255,22 @@ async def test_a_model_that_does_not_load_is_a_configuration_error(
             pytest.fail("entered")
 
 
+async def test_a_worker_that_is_killed_while_it_loads_can_load_later(
+    rogue: RogueHost, monkeypatch: pytest.MonkeyPatch
+):
+    """Memory that is short now may be free later, and a configuration error is for good."""
+    monkeypatch.setenv("ROGUE_LOAD", "perish")
+    with pytest.raises(NotNowError, match="for want of memory"):
+        async with rogue(workers=2):
+            pytest.fail("entered")
+
+
+async def test_the_kernel_takes_a_worker_s_memory_before_the_daemon_s(rogue: RogueHost):
+    """A worker costs an attempt at one job, the daemon all jobs in hand."""
+    async with rogue() as host:
+        assert oom_score(host.pids[0]) == min(oom_score(os.getpid()) + OOM_HANDICAP, 1000)
+
+
 async def test_an_engine_whose_files_have_changed_is_not_spoken_with():
     """Its audio would be kept under the key of what the files were."""
     info = replace(hibari.describe(NO_OPTIONS), bundle="0" * 64)
@@ -300,17 +322,18 @@ async def test_a_worker_is_told_the_options(rogue: RogueHost):
         assert (await host.speak(said("steps"))).pcm[0] == 5.0
 
 
+@pytest.mark.parametrize("misdeed", ["exit", "perish"])
 async def test_without_any_worker_no_jobs_are_taken(
-    rogue: RogueHost, monkeypatch: pytest.MonkeyPatch
+    rogue: RogueHost, monkeypatch: pytest.MonkeyPatch, misdeed: str
 ):
     """The environment tells why, and is sound again with the first worker that loads."""
     environment = Environment()
     async with rogue(environment=environment) as host:
         assert environment.sound.is_set()
-        monkeypatch.setenv("ROGUE_LOAD", "exit")
+        monkeypatch.setenv("ROGUE_LOAD", misdeed)
         os.kill(host.pids[0], signal.SIGKILL)
         await environment.troubled.wait()
-        assert "did not load its model" in environment.faults[ENVIRONMENT_PART]
+        assert "the rogue worker" in environment.faults[ENVIRONMENT_PART]
         waiting = speaking(host, "count")
         monkeypatch.delenv("ROGUE_LOAD")
         await environment.sound.wait()

@@ -21,7 +21,7 @@ class ExitStatus(IntEnum):
     BAD_JOB = 65
     """The job is not valid; it was not published."""
     TRY_AGAIN = 75
-    """The broker, the store or a daemon can't be reached now, or a lane is full."""
+    """The broker, the store or a daemon can't be reached now, a lane is full, or memory short."""
     CONFIGURATION = 78
     """The settings, the host or the broker's topology need a person."""
 

@@ -7,7 +7,7 @@ from utterd.config import Settings
 from utterd.doctor.finding import Findings, fault, ok, warning
 from utterd.engines.host import engine_host
 from utterd.engines.pace import Pace
-from utterd.errors import ConfigurationError, JobError
+from utterd.errors import ConfigurationError, JobError, NotNowError
 from utterd.jobs.speak import speak
 from utterd_schemas.job import Job
 
@@ -37,7 +37,7 @@ async def examine_engine(settings: Settings) -> Findings:
             loaded = time.monotonic()
             speech = await speak(plan, host, pace=Pace(urgent=True), timeout_s=_TIMEOUT_S)
             spoken = time.monotonic()
-    except (ConfigurationError, JobError) as error:
+    except (ConfigurationError, NotNowError, JobError) as error:
         yield fault("speech", str(error))
         return
     audio_s = sum(clip.pcm.size for clip in speech.clips) / info.sample_rate_hz

@@ -15,7 +15,7 @@ from utterd.engines.pace import Pace
 from utterd.engines.process import WorkerProcess
 from utterd.engines.protocol import NO_OPTIONS, EngineInfo, EngineOptions, Take, Utterance
 from utterd.environment import Environment
-from utterd.errors import ConfigurationError
+from utterd.errors import ConfigurationError, NotNowError
 from utterd.ops.cpu import WorkerPlan
 from utterd.ops.memory import resident_bytes
 from utterd.ops.metrics import Metrics
@@ -135,7 +135,7 @@ class EngineHost:
         while True:
             try:
                 worker = await self._start_worker()
-            except ConfigurationError as error:
+            except (ConfigurationError, NotNowError) as error:
                 if not first.done():
                     first.set_exception(error)
                     return
@@ -249,6 +249,7 @@ async def engine_host(host: EngineHost) -> AsyncIterator[EngineHost]:
 
     Raises:
         ConfigurationError: a worker could not load its model.
+        NotNowError: it was killed while it loaded it.
         Exception: whatever the block raised.
     """
     failure: Exception | None = None

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import signal
 import socket
 import sys
 from asyncio.subprocess import Process
@@ -15,8 +16,15 @@ import structlog
 from utterd.engines.protocol import EngineInfo, EngineOptions, Take, Utterance
 from utterd.engines.wire import Frame, receive_frame
 from utterd.engines.worker_environment import worker_environment
-from utterd.errors import ConfigurationError, EngineFailedError, WorkerDiedError, error_from
+from utterd.errors import (
+    ConfigurationError,
+    EngineFailedError,
+    NotNowError,
+    WorkerDiedError,
+    error_from,
+)
 from utterd.ops.cpu import WorkerPlan
+from utterd.ops.memory import let_die_first
 from utterd_schemas.errors import ErrorInfo
 
 log = structlog.get_logger(__name__)
@@ -48,6 +56,7 @@ class WorkerProcess:
         Raises:
             ConfigurationError: the system starts no process, or it ended, or was not ready
                 within `timeout_s`.
+            NotNowError: it was killed.
         """
         try:
             worker = await cls._spawn(engine, plan, options)
@@ -92,6 +101,8 @@ class WorkerProcess:
             except BaseException:
                 writer.close()
                 raise
+        # Now, for it grows already while it loads.
+        let_die_first(process.pid)
         return cls(process, reader, writer)
 
     async def wait_until_ready(self, engine: str, timeout_s: float) -> None:
@@ -99,6 +110,7 @@ class WorkerProcess:
 
         Raises:
             ConfigurationError: it ended, or was not ready within `timeout_s`.
+            NotNowError: it was killed.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -110,6 +122,12 @@ class WorkerProcess:
             ) from None
         if ready is None:
             await self.stop()
+            if self.exit_status == -signal.SIGKILL:
+                raise NotNowError(
+                    f"the {engine} worker was killed while it loaded its model, as the kernel does"
+                    " for want of memory: free some, raise the service's MemoryMax, or start fewer"
+                    " workers with engine.workers"
+                )
             raise ConfigurationError(
                 f"the {engine} worker did not load its model (exit status {self.exit_status})."
                 " Its own message stands above; check that the engine's package is whole"
