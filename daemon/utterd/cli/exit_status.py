@@ -21,7 +21,8 @@ class ExitStatus(IntEnum):
     BAD_JOB = 65
     """The job is not valid; it was not published."""
     TRY_AGAIN = 75
-    """The broker, the store or a daemon can't be reached now, a lane is full, or memory short."""
+    """The broker, the store or a daemon can't be reached now, a lane is full, or memory or time is
+    short to load the engine."""
     CONFIGURATION = 78
     """The settings, the host or the broker's topology need a person."""
 

@@ -249,7 +249,7 @@ async def engine_host(host: EngineHost) -> AsyncIterator[EngineHost]:
 
     Raises:
         ConfigurationError: a worker could not load its model.
-        NotNowError: it was killed while it loaded it.
+        NotNowError: there was no process, memory or time for it.
         Exception: whatever the block raised.
     """
     failure: Exception | None = None

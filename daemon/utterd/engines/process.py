@@ -54,14 +54,14 @@ class WorkerProcess:
         """Spawn a process and wait until its model is loaded.
 
         Raises:
-            ConfigurationError: the system starts no process, or it ended, or was not ready
-                within `timeout_s`.
-            NotNowError: it was killed.
+            ConfigurationError: it ended.
+            NotNowError: the system starts no process, or it was killed, or not ready within
+                `timeout_s`.
         """
         try:
             worker = await cls._spawn(engine, plan, options)
         except OSError as error:
-            raise ConfigurationError(
+            raise NotNowError(
                 f"the system starts no worker of {engine.name} ({error.strerror or error}): free"
                 " memory, or raise the limits on processes and open files"
             ) from error
@@ -109,14 +109,14 @@ class WorkerProcess:
         """Wait for the worker's first word, once.
 
         Raises:
-            ConfigurationError: it ended, or was not ready within `timeout_s`.
-            NotNowError: it was killed.
+            ConfigurationError: it ended.
+            NotNowError: it was killed, or not ready within `timeout_s`.
         """
         try:
             async with asyncio.timeout(timeout_s):
                 ready = await receive_frame(self._reader)
         except TimeoutError:
-            raise ConfigurationError(
+            raise NotNowError(
                 f"the {engine} worker did not load its model within {timeout_s:g} s: give it more"
                 " time with engine.start_timeout_s, or start fewer workers"
             ) from None
