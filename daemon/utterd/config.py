@@ -3,18 +3,19 @@
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     AmqpDsn,
     BaseModel,
     ConfigDict,
     Field,
+    HttpUrl,
     SecretStr,
     TypeAdapter,
     field_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from yarl import URL
 
 from utterd.engines.registry import engine_names
 from utterd.store.keys import validate_prefix
@@ -37,6 +38,28 @@ class Section(BaseModel):
     """A part of the tree. A name that is not listed is an error, not a comment."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*")
+    @classmethod
+    def _is_printable(cls, value: object) -> object:
+        """Refuse what no file, no header and no event can hold.
+
+        The name of a file may be any bytes without a NUL, and a secret is its reader's matter.
+        """
+        if isinstance(value, str) and not value.isprintable():
+            raise ValueError("must not hold line breaks or other control characters")
+        if isinstance(value, Path) and "\0" in str(value):
+            raise ValueError("must not hold a NUL")
+        return value
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """Whether the resolver takes a name; what it does not take raises no OSError."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 class Lane(StrEnum):
@@ -143,6 +166,16 @@ class BrokerSettings(Section):
     @classmethod
     def _is_amqp(cls, url: SecretStr) -> SecretStr:
         TypeAdapter(AmqpDsn).validate_python(url.get_secret_value())
+        try:
+            # What parses it in the end is stricter, and quotes the password in its error.
+            host = URL(url.get_secret_value()).host
+        except ValueError:
+            host = None
+        if not host or not _can_be_looked_up(host):
+            raise ValueError(
+                "must name a host; in user, password and virtual host, anything but letters and"
+                " digits must be percent-encoded"
+            )
         return url
 
 
@@ -188,8 +221,11 @@ class StoreSettings(Section):
 
     @field_validator("endpoint_url")
     @classmethod
-    def _holds_no_password(cls, endpoint_url: str | None) -> str | None:
-        if endpoint_url is not None and "@" in urlsplit(endpoint_url).netloc:
+    def _is_http_without_password(cls, endpoint_url: str | None) -> str | None:
+        if endpoint_url is None:
+            return None
+        url = TypeAdapter(HttpUrl).validate_python(endpoint_url)
+        if url.username or url.password:
             raise ValueError("must not hold credentials: set access_key_id and secret_access_key")
         return endpoint_url
 
@@ -291,6 +327,13 @@ class HealthSettings(Section):
     address that only those who watch can reach."""
     port: int = Field(default=9464, ge=0, le=65_535)
     """The port; 0 takes a free one, which the log tells. Each instance on a host needs its own."""
+
+    @field_validator("host")
+    @classmethod
+    def _is_host(cls, host: str) -> str:
+        if not _can_be_looked_up(host):
+            raise ValueError("must be an address or the name of a host")
+        return host
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]
