@@ -21,6 +21,7 @@ from pydantic_settings import (
 
 from utterd.config import ENV_DELIMITER, ENV_PREFIX, Settings
 from utterd.errors import ConfigurationError
+from utterd.small_file import read_small_file
 
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
@@ -62,8 +63,11 @@ def load_settings() -> LoadedSettings:
     merged: Tree = {}
     origins: dict[str, str] = {}
     for name, tree in reversed(sources):
-        _merge(merged, tree)
-        origins |= dict.fromkeys(_leaves(tree), name)
+        try:
+            _merge(merged, tree)
+            origins |= dict.fromkeys(_leaves(tree), name)
+        except RecursionError:
+            raise ConfigurationError(_TOO_DEEP.format(name)) from None
     try:
         # A class of its own, so that pydantic-settings doesn't read the environment again.
         settings = _Merged(**merged)
@@ -105,13 +109,42 @@ def _credentials() -> Tree:
         )
     files = SecretsSettingsSource(Settings, secrets_dir=directory)
     try:
-        return NestedSecretsSettingsSource(
-            files, env_prefix="", secrets_nested_delimiter=ENV_DELIMITER
-        )()
+        return _Credentials(files, env_prefix="", secrets_nested_delimiter=ENV_DELIMITER)()
     except SettingsError as error:
         raise ConfigurationError(_not_json(error, "credentials")) from None
     except RecursionError:
         raise ConfigurationError(_TOO_DEEP.format("credentials")) from None
+
+
+class _Credentials(NestedSecretsSettingsSource):
+    """Files of ours, wherever their links lead. A file that can't be read is no default."""
+
+    def validate_secrets_path(self, path: Path) -> None:
+        """Nothing: each file is checked as it is read, and those of others are not."""
+
+    @classmethod
+    def load_secrets(cls, path: Path) -> dict[str, str]:
+        """The secrets by their files' names.
+
+        Raises:
+            ConfigurationError: the folder or a file of ours can't be read.
+        """
+        secrets = {}
+        file = path
+        try:
+            for file in path.iterdir():
+                if file.name.split(ENV_DELIMITER)[0].lower() in Settings.model_fields:
+                    secrets[file.name] = read_small_file(file).decode().strip()
+        except UnicodeDecodeError:
+            raise ConfigurationError(
+                f"credentials: {file} is no text in UTF-8: write it again"
+            ) from None
+        except OSError as error:
+            raise ConfigurationError(
+                f"credentials: {file} can't be read ({error.strerror}): give the daemon's user the"
+                " right to read it, or remove it"
+            ) from None
+        return secrets
 
 
 def _not_json(error: SettingsError, origin: str) -> str:
@@ -129,7 +162,7 @@ def _config_path() -> Path:
 
 def _toml(path: Path) -> Tree:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_small_file(path).decode())
     except FileNotFoundError:
         if CONFIG_VARIABLE in os.environ:
             raise ConfigurationError(
@@ -207,7 +240,7 @@ def _describe_one(path: str, kind: str, message: str, origins: Mapping[str, str]
     setting = next((known for known in setting_paths() if f"{path}.".startswith(f"{known}.")), path)
     origin = origins.get(path) or origins.get(setting, "settings")
     if kind == "extra_forbidden":
-        return f"{path} ({origin}) is no setting" + _nearest(path, list(setting_paths()))
+        return f"{path:.200} ({origin}) is no setting" + _nearest(path, list(setting_paths()))
     message = message.removeprefix("Value error, ")
     return f"{path} ({origin}): {message} (set it in the file or as {environment_name(setting)})"
 

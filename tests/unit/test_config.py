@@ -43,8 +43,10 @@ def write_credential(monkeypatch, tmp_path):
     def write(name, value):
         directory = tmp_path / "credentials"
         directory.mkdir(exist_ok=True)
-        (directory / name).write_text(value)
+        path = directory / name
+        path.write_bytes(value if isinstance(value, bytes) else value.encode())
         monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(directory))
+        return path
 
     return write
 
@@ -97,6 +99,8 @@ def test_a_credentials_file_name_is_a_nested_key(write_credential):
 def test_credentials_of_other_services_are_left_alone(write_credential):
     """A certificate in the same directory is none of our settings."""
     write_credential("server.pem", SECRET)
+    write_credential("server.der", b"\xff")
+    os.mkfifo(write_credential("server.socket", "").with_name("server.pipe"))
     assert load_settings().settings.model_dump() == Settings().model_dump()
 
 
@@ -146,6 +150,30 @@ def test_a_folder_of_credentials_that_is_not_there_is_named(monkeypatch, tmp_pat
     message = refusal()
     assert str(tmp_path / "none") in message
     assert "mount" in message
+
+
+def test_a_credential_may_be_a_link(write_credential, tmp_path):
+    """Wherever it leads: whoever made it means what is there."""
+    write_credential("broker__url", "").unlink()
+    (tmp_path / "url").write_text("amqp://a:b@c/\n")
+    (tmp_path / "credentials" / "broker__url").symlink_to(tmp_path / "url")
+    assert load_settings().settings.broker.url.get_secret_value() == "amqp://a:b@c/"
+
+
+@pytest.mark.parametrize("kind", ["no text", "a pipe", "a folder", "a link to nothing"])
+def test_a_credential_that_cannot_be_read_is_refused(write_credential, refusal, kind):
+    """It must not become the default; nothing of it is told."""
+    path = write_credential("broker__url", b"amqp://\xff" + SECRET.encode())
+    if kind != "no text":
+        path.unlink()
+    match kind:
+        case "a pipe":
+            os.mkfifo(path)
+        case "a folder":
+            path.mkdir()
+        case "a link to nothing":
+            path.symlink_to("none")
+    assert refusal().startswith(f"credentials: {path} ")
 
 
 def test_an_unknown_credential_of_ours_is_told_its_nearest(write_credential, refusal):
@@ -228,8 +256,9 @@ def test_all_faults_are_told_at_once(monkeypatch, refusal):
         "\0",
         "a = " + "[" * 5000,
         f"[speech]\nmax_text_chars = {'1' * 5000}\n",
+        "#" * 2_000_000,
     ],
-    ids=["open string", "nul", "deep", "long number"],
+    ids=["open string", "nul", "deep", "long number", "large"],
 )
 def test_a_file_that_is_no_toml_is_refused(write_toml, refusal, content):
     """The message names the file and the place in it."""
@@ -237,10 +266,33 @@ def test_a_file_that_is_no_toml_is_refused(write_toml, refusal, content):
     assert f"{path} can't be read as TOML" in refusal()
 
 
-def test_a_variable_that_is_nested_too_deep_is_refused(monkeypatch, refusal):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("UTTERD_SPEECH__ALIASES", "[" * 50_000), ("UTTERD_SPEECH" + "__A" * 2000, "1")],
+)
+def test_a_variable_that_is_nested_too_deep_is_refused(monkeypatch, refusal, name, value):
     """It is a fault of the settings like any other."""
-    monkeypatch.setenv("UTTERD_SPEECH__ALIASES", "[" * 50_000)
+    monkeypatch.setenv(name, value)
     assert "too deep" in refusal()
+
+
+def test_nobody_waits_for_a_pipe(monkeypatch, tmp_path, refusal):
+    """A daemon that is told to reload would hang."""
+    os.mkfifo(tmp_path / "pipe.toml")
+    monkeypatch.setenv("UTTERD_CONFIG", str(tmp_path / "pipe.toml"))
+    assert "it is a pipe" in refusal()
+
+
+def test_no_file_has_a_name_with_a_nul(write_toml, refusal):
+    """It would be refused wherever the file is opened, by an error of another kind."""
+    write_toml('[store]\ndirectory = "a\\u0000b"\n')
+    assert "store.directory" in refusal()
+
+
+def test_a_long_name_is_not_repeated_in_full(write_toml, refusal):
+    """A log line is for reading."""
+    write_toml(f"{'a' * 100_000} = 1\n")
+    assert len(refusal()) < 500
 
 
 def test_a_file_that_is_no_text_is_refused(write_toml, refusal):

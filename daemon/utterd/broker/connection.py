@@ -17,6 +17,7 @@ from utterd.backoff import FullJitter
 from utterd.broker.lenient_decoding import decode_leniently
 from utterd.config import BrokerSettings
 from utterd.errors import BrokerUnavailableError, ConfigurationError, UtterdError
+from utterd.small_file import read_small_file
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +95,10 @@ def tls_context(settings: BrokerSettings) -> ssl.SSLContext:
         ConfigurationError: a file is not there, or holds no certificate or key that fits.
     """
     try:
+        for file in (settings.tls_ca_file, settings.tls_certificate_file, settings.tls_key_file):
+            if file is not None:
+                # OpenSSL would wait for a pipe.
+                read_small_file(file)
         context = ssl.create_default_context(cafile=settings.tls_ca_file)
         if settings.tls_certificate_file is not None:
             context.load_cert_chain(

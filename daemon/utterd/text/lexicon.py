@@ -18,6 +18,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from utterd.errors import ConfigurationError
+from utterd.small_file import read_small_file
 from utterd.text.repair import repair
 from utterd.text.script import is_speakable
 from utterd_schemas.digest import canonical_json
@@ -26,7 +27,6 @@ MAX_WORDS = 2000
 """More take too long to look for in every text."""
 
 MAX_WORD_CHARS = 200
-MAX_FILE_BYTES = 1024 * 1024
 
 _NAMESPACE = "{http://www.w3.org/2005/01/pronunciation-lexicon}"
 # Letters and digits of scripts that part words by blanks. Chinese and Japanese have none, and
@@ -93,15 +93,12 @@ def read_lexicon(path: Path) -> Lexicon:
         ConfigurationError: it can't be read, or holds something else than words.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = read_small_file(path)
     except OSError as error:
         raise ConfigurationError(
-            f"speech.lexicon: {path} can't be read ({error.strerror or error}): name the file, and"
+            f"speech.lexicon: {path} can't be read ({error.strerror}): name a file of words, and"
             " give the daemon's user the right to read it"
         ) from error
-    if len(content) > MAX_FILE_BYTES:
-        raise _fault(path, f"has more than {MAX_FILE_BYTES} bytes")
     entries = list((_toml if path.suffix == ".toml" else _pls)(path, content))
     if len(entries) > MAX_WORDS:
         raise _fault(path, f"has {len(entries)} words, {MAX_WORDS} are the most")
@@ -109,11 +106,11 @@ def read_lexicon(path: Path) -> Lexicon:
     for written, spoken in entries:
         word, form = (" ".join(repair(text).split()) for text in (written, spoken))
         if not word or not is_speakable(form):
-            raise _fault(path, f"has a word without a spoken form: {written!a}")
+            raise _fault(path, f"has a word without a spoken form: {written!a:.80}")
         if max(len(word), len(form)) > MAX_WORD_CHARS:
             raise _fault(path, f"has a word of more than {MAX_WORD_CHARS} characters")
         if words.setdefault(word, form) != form:
-            raise _fault(path, f"has two spoken forms of {word!a}")
+            raise _fault(path, f"has two spoken forms of {word!a:.80}")
     return Lexicon(words)
 
 
@@ -129,7 +126,7 @@ def _toml(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
         raise _fault(path, f"is no TOML ({error})") from error
     for written, spoken in entries.items():
         if not isinstance(spoken, str):
-            raise _fault(path, f'has no text for {written!a}: write "SQL" = "sequel"')
+            raise _fault(path, f'has no text for {written!a:.80}: write "SQL" = "sequel"')
         yield written, spoken
 
 
@@ -140,12 +137,13 @@ def _pls(path: Path, content: bytes) -> Iterator[tuple[str, str]]:
         raise _fault(path, f"is no XML without a DTD ({type(error).__name__})") from error
     if root.tag != f"{_NAMESPACE}lexicon":
         raise _fault(path, "is no PLS: its outermost element is not the `lexicon` of PLS 1.0")
-    for lexeme in root.iter(f"{_NAMESPACE}lexeme"):
-        written = [_text(element) for element in lexeme.iter(f"{_NAMESPACE}grapheme")]
+    for lexeme in root.findall(f"{_NAMESPACE}lexeme"):
+        written = [_text(element) for element in lexeme.findall(f"{_NAMESPACE}grapheme")]
         alias = lexeme.find(f"{_NAMESPACE}alias")
         if alias is None:
             raise _fault(
-                path, f"has no alias for {', '.join(map(ascii, written))}: phonemes are not spoken"
+                path,
+                f"has no alias for {', '.join(map(ascii, written)):.80}: phonemes are not spoken",
             )
         for word in written:
             yield word, _text(alias)

@@ -3,7 +3,8 @@
 import pytest
 
 from utterd.errors import ConfigurationError
-from utterd.text.lexicon import MAX_FILE_BYTES, MAX_WORD_CHARS, MAX_WORDS, Lexicon, read_lexicon
+from utterd.small_file import MAX_BYTES
+from utterd.text.lexicon import MAX_WORD_CHARS, MAX_WORDS, Lexicon, read_lexicon
 
 PLS = """<?xml version="1.0" encoding="UTF-8"?>
 <lexicon version="1.0" xmlns="http://www.w3.org/2005/01/pronunciation-lexicon"
@@ -82,10 +83,11 @@ def test_the_digest_is_of_the_words_alone(tmp_path):
         ("a.toml", "'SQL' = 'a'\n'ＳＱＬ' = 'b'", "two spoken forms of 'SQL'"),
         ("a.toml", f"SQL = '{'a' * (MAX_WORD_CHARS + 1)}'", f"more than {MAX_WORD_CHARS}"),
         ("a.toml", "\n".join(f"w{n} = 'x'" for n in range(MAX_WORDS + 1)), "2001 words"),
-        ("a.toml", "#" * (MAX_FILE_BYTES + 1), "more than 1048576 bytes"),
+        ("a.toml", "#" * (MAX_BYTES + 1), "more than 1048576 bytes"),
         ("a.pls", "SQL = 'sequel'", "is no XML"),
         ("a.pls", "<lexicon/>", "is no PLS"),
         ("a.pls", f"<!DOCTYPE x [<!ENTITY a 'b'>]>{PLS.split('?>')[1]}", "is no XML without a DTD"),
+        ("a.toml", f"'{'a' * 100_000}' = ''", "without a spoken form"),
         ("a.pls", PLS.replace("alias>", "phoneme>"), "has no alias for 'SQL', 'S.Q.L.'"),
     ],
 )
@@ -94,6 +96,14 @@ def test_a_file_that_is_no_lexicon_is_refused(tmp_path, name, content, reason):
     with pytest.raises(ConfigurationError, match=r"^speech\.lexicon: ") as refusal:
         lexicon(tmp_path, content, name)
     assert reason in str(refusal.value)
+    assert len(str(refusal.value)) < 500
+
+
+def test_an_entry_inside_another_is_not_read(tmp_path):
+    """PLS has none, and each level would cost all those below it once more."""
+    nested = "<lexeme><grapheme>a</grapheme><alias>b</alias>"
+    content = PLS.replace("</lexicon>", f"{nested * 10_000}{'</lexeme>' * 10_000}</lexicon>")
+    assert lexicon(tmp_path, content, "a.pls").words["a"] == "b"
 
 
 def test_a_missing_file_is_named(tmp_path):
