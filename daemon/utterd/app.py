@@ -16,7 +16,7 @@ from utterd.backoff import FullJitter
 from utterd.broker.event import EventSink
 from utterd.config import EngineSettings, Settings, StoreSettings
 from utterd.engines.host import EngineHost
-from utterd.engines.protocol import EngineOptions
+from utterd.engines.protocol import EngineInfo, EngineOptions
 from utterd.engines.registry import engine_module
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError, UnknownVoiceError
@@ -51,15 +51,19 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def make_planner(settings: Settings) -> Planner:
+def make_planner(settings: Settings, info: EngineInfo | None = None) -> Planner:
     """The planner of the configured engine; no model is loaded.
+
+    Args:
+        settings: of the daemon.
+        info: what the engine said of itself when it was loaded; None asks it.
 
     Raises:
         ConfigurationError: the settings name a voice that the engine does not have, or a lexicon
             that can't be read.
     """
     module = engine_module(settings.engine.name)
-    info = module.describe(engine_options(settings.engine))
+    info = info or module.describe(engine_options(settings.engine))
     speech = settings.speech
     default_voice = speech.voice or f"{info.name}/{info.voices[0].name}"
     aliases = {"default": default_voice, **info.aliases, **speech.aliases}

@@ -86,6 +86,7 @@ async def run_daemon(settings: Settings) -> None:
         store = await parts.enter_async_context(open_store(settings.store))
         objects = ReportingObjectStore(store, environment)
         files = await parts.enter_async_context(Offload("spool", threads=1))
+        reading = await parts.enter_async_context(Offload("settings", threads=1))
         encoding = await parts.enter_async_context(Offload("encode", threads=host.slots))
         await parts.enter_async_context(engine_host(host))
         monitor.is_loaded = True
@@ -128,7 +129,7 @@ async def run_daemon(settings: Settings) -> None:
         )
         # Nothing is taken before the store has answered once.
         environment.report(STORE_PART, f"the bucket {store.bucket!r} has not been asked yet")
-        changeable = _Changeable(planner, current, store, publisher, consumer)
+        changeable = _Changeable(planner, reading, current, store, publisher, consumer)
         background = [
             tasks.create_task(publisher.run(), name="publisher"),
             tasks.create_task(
@@ -146,7 +147,7 @@ async def run_daemon(settings: Settings) -> None:
                 name="queue-watch",
             ),
             tasks.create_task(
-                keep_reloading(reload_wanted, settings, changeable.take, notifier),
+                keep_reloading(reload_wanted, settings, changeable.take, notifier, reading),
                 name="reload",
             ),
         ]
@@ -161,7 +162,9 @@ class _Changeable:
     """The parts that take new settings while jobs are worked on.
 
     Attributes:
-        planner: the one in use.
+        planner: the one in use. It keeps what the engine said of itself at the start, which may
+            differ from what stands on the disk by now.
+        reading: where files are read.
         current: plans the jobs by it.
         objects: the store.
         publisher: connects to the broker.
@@ -169,6 +172,7 @@ class _Changeable:
     """
 
     planner: Planner
+    reading: Offload
     current: CurrentPlanner
     objects: ObjectStore
     publisher: Publisher
@@ -183,8 +187,8 @@ class _Changeable:
         Raises:
             ConfigurationError: something can't be used; nothing has changed.
         """
-        planner = make_planner(settings)
-        check_certificates(settings.broker)
+        planner = await self.reading.run(make_planner, settings, self.planner.info)
+        await self.reading.run(check_certificates, settings.broker)
         await use_store_credentials(self.objects, settings.store)
         has_other_words = planner.lexicon != self.planner.lexicon
         self.planner = self.current.planner = planner

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from utterd.config import Settings
 from utterd.errors import ConfigurationError
+from utterd.offload import Offload
 from utterd.ops.systemd import Notifier
 from utterd.settings_sources import load_settings, setting_paths, value_at
 
@@ -70,7 +71,11 @@ def with_reloadable(old: Part, new: Part, path: str = "") -> Part:
 
 
 async def keep_reloading(
-    wanted: asyncio.Event, settings: Settings, apply: Apply, notifier: Notifier
+    wanted: asyncio.Event,
+    settings: Settings,
+    apply: Apply,
+    notifier: Notifier,
+    reading: Offload,
 ) -> None:
     """Read the settings each time that it is wanted, until cancelled.
 
@@ -83,13 +88,14 @@ async def keep_reloading(
             file that was read anew and holds something else; raises `ConfigurationError` before it
             changes anything.
         notifier: tells systemd that the reload has begun and is over.
+        reading: where the settings are read.
     """
     while True:
         await wanted.wait()
         wanted.clear()
         notifier.reloading(time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000)
         try:
-            new = load_settings().settings
+            new = (await reading.run(load_settings)).settings
             taken = with_reloadable(settings, new)
             read_anew = await apply(taken)
         except ConfigurationError as error:

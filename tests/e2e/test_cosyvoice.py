@@ -19,7 +19,7 @@ from utterd.app import make_planner
 from utterd.config import EngineSettings, QueueLimits, Settings
 from utterd.engines.cosyvoice.bundle import Bundle
 from utterd.engines.cosyvoice.conversion.convert import convert
-from utterd.engines.cosyvoice.manifest import Precision
+from utterd.engines.cosyvoice.manifest import MANIFEST_NAME, Precision
 from utterd.engines.cosyvoice.tokenizer import load_tokenizer
 from utterd.sandbox import Sandbox
 from utterd_schemas.events import EventType
@@ -107,6 +107,19 @@ async def test_segments_are_heard_before_the_whole(bus: Bus, daemon: Daemon):
     assert sum(segment["duration_s"] for segment in told) == pytest.approx(
         data["duration_s"], abs=0.5
     )
+
+
+async def test_a_reload_keeps_the_model_that_speaks(bus: Bus, daemon: Daemon, bundle: Bundle):
+    """What stands on the disk by then is for the next start: keys tell what made the audio."""
+    before = await bus.run("再见。")
+    manifest = bundle.directory / MANIFEST_NAME
+    kept = manifest.rename(manifest.with_suffix(".kept"))
+    try:
+        os.kill(daemon.pid, signal.SIGHUP)
+        await daemon.until_logged("reloaded")
+    finally:
+        kept.rename(manifest)
+    assert (await bus.run("再见。"))["key"] == before["key"]
 
 
 async def test_a_job_is_called_off_in_mid_sentence(bus: Bus, daemon: Daemon):

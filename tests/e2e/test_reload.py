@@ -63,6 +63,19 @@ async def test_settings_that_are_wrong_change_nothing(bus, start_alone, settings
     await bus.run("After the mistake.")
 
 
+async def test_a_pipe_in_the_lexicons_place_holds_nothing_up(bus, start_alone, settings_file):
+    """Nobody writes to it; jobs go on with the words that were read before."""
+    lexicon = settings_file.with_name("words.toml")
+    lexicon.write_text('SQL = "sequel"\n')
+    daemon = start_alone(UTTERD_SPEECH__LEXICON=str(lexicon))
+    before = await bus.run("Tell SQL.")
+    lexicon.unlink()
+    os.mkfifo(lexicon)
+    os.kill(daemon.pid, signal.SIGHUP)
+    assert "a pipe" in (await daemon.until_logged("reload_refused"))["reason"]
+    assert (await bus.run("Tell SQL."))["key"] == before["key"]
+
+
 async def test_the_log_gets_another_level_at_a_hangup(bus, start_alone, settings_file):
     """Nobody has to restart a daemon to look at it closely."""
     settings_file.write_text("[log]\nlevel = 'warning'\n")
