@@ -88,7 +88,7 @@ async def run_daemon(settings: Settings) -> None:
         files = await parts.enter_async_context(Offload("spool", threads=1))
         reading = await parts.enter_async_context(Offload("settings", threads=1))
         encoding = await parts.enter_async_context(Offload("encode", threads=host.slots))
-        await parts.enter_async_context(engine_host(host))
+        await parts.enter_async_context(engine_host(host, stop))
         monitor.is_loaded = True
         tasks = await parts.enter_async_context(asyncio.TaskGroup())
         spool = make_spool(settings.store, files)

@@ -60,6 +60,7 @@ def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RogueHost:
         max_worker_bytes: int | None = None,
         environment: Environment | None = None,
         options: EngineOptions = NO_OPTIONS,
+        stop: asyncio.Event | None = None,
     ) -> AbstractAsyncContextManager[EngineHost]:
         host = EngineHost(
             engine_module("rogue").describe(),
@@ -71,7 +72,7 @@ def rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RogueHost:
             options=options,
             restart_delays=NO_DELAY,
         )
-        return engine_host(host)
+        return engine_host(host, stop)
 
     return run
 
@@ -269,6 +270,15 @@ async def test_the_kernel_takes_a_worker_s_memory_before_the_daemon_s(rogue: Rog
     """A worker costs an attempt at one job, the daemon all jobs in hand."""
     async with rogue() as host:
         assert oom_score(host.pids[0]) == min(oom_score(os.getpid()) + OOM_HANDICAP, 1000)
+
+
+async def test_a_stop_does_not_wait_for_a_model(rogue: RogueHost, monkeypatch: pytest.MonkeyPatch):
+    """Large ones take long; the process that loads is ended with the block."""
+    monkeypatch.setenv("ROGUE_LOAD", "hang")
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_soon(stop.set)
+    async with asyncio.timeout(20), rogue(start_timeout_s=60.0, stop=stop) as host:
+        assert host.pids == ()
 
 
 async def test_an_engine_whose_files_have_changed_is_not_spoken_with():

@@ -1,7 +1,7 @@
 """Keeps the worker processes of one engine, and hands segments to free slots."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from utterd.engines.process import WorkerProcess
 from utterd.engines.protocol import NO_OPTIONS, EngineInfo, EngineOptions, Take, Utterance
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError, NotNowError
+from utterd.lifecycle import unless_stopped
 from utterd.ops.cpu import WorkerPlan
 from utterd.ops.memory import resident_bytes
 from utterd.ops.metrics import Metrics
@@ -244,8 +245,14 @@ def _pass_on(answer: asyncio.Future[Take], *, to: asyncio.Future[Take]) -> None:
 
 
 @asynccontextmanager
-async def engine_host(host: EngineHost) -> AsyncIterator[EngineHost]:
-    """Run a host's workers for the length of the block.
+async def engine_host(
+    host: EngineHost, stop: asyncio.Event | None = None
+) -> AsyncIterator[EngineHost]:
+    """Run a host's workers for the length of the block, which begins once all have loaded.
+
+    Args:
+        host: the workers.
+        stop: when set, the block begins at once, so that it can end: a load takes a while.
 
     Raises:
         ConfigurationError: a worker could not load its model.
@@ -261,7 +268,7 @@ async def engine_host(host: EngineHost) -> AsyncIterator[EngineHost]:
             for index, first in enumerate(loaded)
         ]
         try:
-            await asyncio.gather(*loaded)
+            await unless_stopped(stop or asyncio.Event(), _all(loaded))
             yield host
         except Exception as error:  # noqa: BLE001 - raised below, where no task group wraps it
             failure = error
@@ -270,3 +277,7 @@ async def engine_host(host: EngineHost) -> AsyncIterator[EngineHost]:
                 keeper.cancel()
     if failure is not None:
         raise failure
+
+
+async def _all(loaded: Iterable[asyncio.Future[None]]) -> None:
+    await asyncio.gather(*loaded)
