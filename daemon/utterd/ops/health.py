@@ -1,6 +1,8 @@
 """The daemon's own small HTTP server: is it alive, is it ready, what does it count."""
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import asdict
@@ -25,6 +27,10 @@ MAX_CONNECTIONS = 32
 CONNECTION_LIFETIME_S = 60.0
 """A browser that polls opens another one by itself."""
 
+METRICS_REST = 9
+"""How often the time that it takes to write the metrics passes before they are written again, so
+that this is a tenth of the event loop's time at most, whoever asks, and jobs go on."""
+
 # A page without scripts or styles of others; its own are inside it.
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src"
@@ -40,14 +46,22 @@ class HealthRoutes:
         status: tells what the daemon does.
         metrics: what it counts.
         is_alive: whether it makes progress; a False calls for a restart.
+        monotonic: the clock.
     """
 
     def __init__(
-        self, status: StatusSource, metrics: Metrics, is_alive: Callable[[], bool]
+        self,
+        status: StatusSource,
+        metrics: Metrics,
+        is_alive: Callable[[], bool],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._status = status
         self._metrics = metrics
         self._is_alive = is_alive
+        self._monotonic = monotonic
+        self._exposition = b""
+        self._stale_at_s = -math.inf
 
     def application(self) -> web.Application:
         application = web.Application()
@@ -89,9 +103,13 @@ class HealthRoutes:
         return web.json_response(body)
 
     async def metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(
-            body=self._metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        """What was counted until now, or until a moment ago."""
+        began_s = self._monotonic()
+        if began_s >= self._stale_at_s:
+            self._exposition = self._metrics.exposition()
+            ended_s = self._monotonic()
+            self._stale_at_s = ended_s + METRICS_REST * (ended_s - began_s)
+        return web.Response(body=self._exposition, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def page(self, _request: web.Request) -> web.Response:
         page = files("utterd.ops").joinpath("status.html").read_text(encoding="utf-8")

@@ -64,6 +64,23 @@ async def test_readiness_names_its_checks(daemon, ask):
     assert (await answer.json())["checks"] == {"consuming": False, "store": False}
 
 
+async def test_metrics_take_a_tenth_of_the_loops_time_at_most(daemon):
+    """Whoever asks again at once gets the same: writing them takes longer than all else here."""
+    # Written from 0 s to 1 s, asked for at 9 s, and written from 10 s to 11 s.
+    clock = iter([0.0, 1.0, 9.0, 10.0, 11.0])
+    routes = HealthRoutes(daemon.status, daemon.metrics, lambda: True, lambda: next(clock))
+    texts = []
+    async with (
+        health_server(routes, "127.0.0.1", 0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
+    ):
+        for _ in range(3):
+            texts.append(await (await client.get("/metrics")).text())
+            daemon.metrics.worker_died()
+    assert texts[0] == texts[1] != texts[2]
+    assert "utterd_worker_deaths_total 2.0" in texts[2]
+
+
 async def test_the_status_tells_of_failures_by_their_code(daemon, ask):
     """Newest first, without a word of the job."""
     daemon.metrics.attempt_failed("batch", "unknown_voice", "failed")
