@@ -8,7 +8,7 @@ place of what is written before the text is cut into sentences, as if each stood
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -59,7 +59,10 @@ class Lexicon:
         object.__setattr__(self, "_by_first_char", by_first_char)
 
     def applied(self, text: str) -> str:
-        """Repaired text with the spoken forms of all words that stand in it."""
+        """Repaired text with the spoken forms of all words that stand in it.
+
+        Where signs stood close together, as in two emoji, their words are kept apart.
+        """
         if not self.words:
             return text
         parts: list[str] = []
@@ -71,7 +74,7 @@ class Lexicon:
                 continue
             parts += text[done:position], self.words[word]
             done = position = position + len(word)
-        return "".join((*parts, text[done:]))
+        return "".join(_apart([*parts, text[done:]]))
 
     def _word_at(self, text: str, start: int) -> str | None:
         candidates = self._by_first_char.get(text[start])
@@ -117,6 +120,16 @@ def read_lexicon(path: Path) -> Lexicon:
 def _is_inside_a_word(text: str, place: int) -> bool:
     """Whether the characters on both sides of a place belong to one word."""
     return 0 < place < len(text) and all(map(_WORD_CHAR.match, text[place - 1 : place + 1]))
+
+
+def _apart(parts: Sequence[str]) -> Iterator[str]:
+    """The parts, with a blank between two that would read as one word."""
+    last = ""
+    for part in filter(None, parts):
+        if _is_inside_a_word(last + part[0], len(last)):
+            yield " "
+        yield part
+        last = part[-1]
 
 
 def _toml(path: Path, content: bytes) -> Iterator[tuple[str, str]]:

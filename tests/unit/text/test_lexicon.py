@@ -54,6 +54,21 @@ def test_the_longest_word_is_meant_and_no_spoken_form_is_read_again():
     assert Lexicon(words).applied("New York, New") == "New, old"
 
 
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("ok 👍👍!", "ok thumbs up thumbs up!"),
+        ("👍ok", "thumbs up ok"),
+        ("C++👍", "see plus plus thumbs up"),
+        ("重庆👍", "重庆thumbs up"),
+    ],
+)
+def test_signs_without_a_blank_between_them_become_words_with_one(text, spoken):
+    """Where a script has blanks between its words."""
+    words = {"👍": "thumbs up", "C++": "see plus plus"}
+    assert Lexicon(words).applied(text) == spoken
+
+
 def test_an_empty_lexicon_changes_nothing():
     """Not the key either."""
     assert Lexicon().applied("SQL") == "SQL"
