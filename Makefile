@@ -18,7 +18,7 @@ demo: setup ## speak two sentences through a private RabbitMQ and S3 server
 	@$(VENV)/python -m utterd demo
 
 test: lint ## lint, check types, run every test
-	$(VENV)/python -m pytest --durations=10
+	$(VENV)/python -m pytest --numprocesses 2 --dist loadfile --durations=10
 
 lint: setup ## ruff and mypy
 	$(VENV)/ruff check $(SOURCES)
