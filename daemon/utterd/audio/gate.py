@@ -82,7 +82,7 @@ def judge(pcm: Pcm, *, sample_rate_hz: int, spoken_chars: int, speed: float) -> 
     """
     loudest = peak(check_pcm(pcm))
     duration_s = pcm.size / sample_rate_hz
-    power = frame_power(pcm, sample_rate_hz)
+    power = frame_power(pcm, sample_rate_hz, loudest)
     audible = power > AUDIBLE_POWER
     silence_ratio = 1.0 - np.count_nonzero(audible) / audible.size if audible.size else 1.0
     clipped_ratio = _clipped_ratio(pcm) if loudest >= FULL_SCALE else 0.0

@@ -79,11 +79,11 @@ def join(clips: Sequence[Clip], sample_rate_hz: int) -> Joined:
     position = parts[0].size
     spans: list[Span] = []
     for clip in clips:
-        speech = _tidy(check_pcm(clip.pcm), sample_rate_hz)
+        pieces = _tidy(check_pcm(clip.pcm), sample_rate_hz)
         pause = _silence(clip.pause_after_s, sample_rate_hz)
-        end = position + speech.size
+        end = position + sum(piece.size for piece in pieces)
         spans.append(Span(position / sample_rate_hz, end / sample_rate_hz))
-        parts += (speech, pause)
+        parts += (*pieces, pause)
         position = end + pause.size
     if all(span.start_s == span.end_s for span in spans):
         raise InvalidAudioError(
@@ -99,10 +99,10 @@ def _silence(duration_s: float, sample_rate_hz: int) -> Pcm:
     return np.zeros(round(duration_s * sample_rate_hz), np.float32)
 
 
-def _tidy(pcm: Pcm, sample_rate_hz: int) -> Pcm:
+def _tidy(pcm: Pcm, sample_rate_hz: int) -> list[Pcm]:
     speech = trim_silence(pcm, sample_rate_hz)
     pieces = _split_at_long_silences(speech, sample_rate_hz)
-    return np.concatenate([fade_edges(piece, sample_rate_hz) for piece in pieces])
+    return [fade_edges(piece, sample_rate_hz) for piece in pieces]
 
 
 def _split_at_long_silences(pcm: Pcm, sample_rate_hz: int) -> list[Pcm]:

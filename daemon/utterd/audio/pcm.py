@@ -21,6 +21,8 @@ AUDIBLE_POWER: Final = 10 ** (-50 / 10)
 vowel's peak and must survive the trim."""
 
 _FRAME_S: Final = 0.005
+# Far beyond speech, and far below where the square of a float32 overflows.
+_SAFE_PEAK: Final = 1e6
 # Kept around what is audible, so that onsets and decays below the threshold are not cut.
 _MARGIN_S: Final = 0.020
 # The closure before a plosive is shorter than this gap and its release may be as short as this
@@ -73,7 +75,11 @@ def limit_peak(pcm: Pcm, ceiling: float = 1.0) -> Pcm:
 
 def to_int16(pcm: Pcm) -> npt.NDArray[np.int16]:
     """Round to 16 bits; samples outside full scale are clamped and never wrap."""
-    return np.asarray(np.rint(np.clip(pcm, -1.0, 1.0) * np.float32(32767)), np.int16)
+    scaled = np.clip(pcm, -1.0, 1.0)
+    # In place: new memory for each step takes longer than the arithmetic.
+    scaled *= np.float32(32767)
+    np.rint(scaled, out=scaled)
+    return np.asarray(scaled, np.int16)
 
 
 def fade_edges(pcm: Pcm, sample_rate_hz: int) -> Pcm:
@@ -92,8 +98,13 @@ def frame_length(sample_rate_hz: int) -> int:
     return max(1, round(_FRAME_S * sample_rate_hz))
 
 
-def frame_power(pcm: Pcm, sample_rate_hz: int) -> Pcm:
+def frame_power(pcm: Pcm, sample_rate_hz: int, loudest: float) -> Pcm:
     """Give the mean square of each frame of 5 ms, where the clip's loudest sample counts as 1.
+
+    Args:
+        pcm: the clip.
+        sample_rate_hz: of the samples.
+        loudest: the clip's peak.
 
     Returns:
         Float32 powers, shape (ceil(n / frame_length),); a last part of a frame is filled with
@@ -102,15 +113,14 @@ def frame_power(pcm: Pcm, sample_rate_hz: int) -> Pcm:
     length = frame_length(sample_rate_hz)
     whole = pcm.size // length
     power = np.zeros(-(-pcm.size // length), np.float32)
-    loudest = peak(pcm)
     if loudest < SILENT_PEAK:
         return power
-    # Relative to the peak, no square overflows.
-    level = pcm * np.float32(1 / loudest)
-    frames, rest = level[: whole * length].reshape(whole, length), level[whole * length :]
+    if loudest > _SAFE_PEAK:
+        pcm, loudest = pcm * np.float32(1 / loudest), 1.0
+    frames, rest = pcm[: whole * length].reshape(whole, length), pcm[whole * length :]
     power[:whole] = np.einsum("ij,ij->i", frames, frames)
     power[whole:] = np.dot(rest, rest)
-    return power / np.float32(length)
+    return power / np.float32(length * loudest**2)
 
 
 def audible_frames(pcm: Pcm, sample_rate_hz: int) -> npt.NDArray[np.bool_]:
@@ -119,7 +129,8 @@ def audible_frames(pcm: Pcm, sample_rate_hz: int) -> npt.NDArray[np.bool_]:
     Returns:
         Booleans, shape (ceil(n / frame_length),); a last part of a frame counts as one.
     """
-    return np.asarray(frame_power(pcm, sample_rate_hz) > AUDIBLE_POWER, np.bool_)
+    power = frame_power(pcm, sample_rate_hz, peak(pcm))
+    return np.asarray(power > AUDIBLE_POWER, np.bool_)
 
 
 def runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

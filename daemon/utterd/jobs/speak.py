@@ -109,7 +109,9 @@ async def speak(
                 return await speaker.speak(utterance, pace=pace, alone=alone, on_start=begin)
 
         pcm, reasons = await _speak_well(plan, segment, number, say)
-        clip = Clip(pcm * np.float32(segment.gain), segment.pause_after_s)
+        if segment.gain != 1.0:
+            pcm = pcm * np.float32(segment.gain)
+        clip = Clip(pcm, segment.pause_after_s)
         done += 1
         if on_segment is not None:
             await on_segment(SpokenClip(number + 1, clip, reasons, done))

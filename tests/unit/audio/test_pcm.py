@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from utterd.audio.pcm import (
+    audible_frames,
     check_pcm,
     fade_edges,
     limit_peak,
@@ -147,6 +148,14 @@ def test_lone_short_sound_is_kept(tone, silence):
     """A pop with no speech beside it is all that there is, so it stays."""
     pcm = np.concatenate([silence(0.3, RATE_HZ), tone(0.02, RATE_HZ), silence(0.3, RATE_HZ)])
     assert trim_silence(pcm, RATE_HZ).any()
+
+
+@pytest.mark.parametrize("amplitude", [0.01, 1e30])
+def test_what_is_audible_does_not_depend_on_the_level(tone, silence, amplitude):
+    """No square overflows, whatever an engine that has lost its mind gives."""
+    pcm = np.concatenate([tone(0.2, RATE_HZ), silence(0.1, RATE_HZ), tone(0.01, RATE_HZ)])
+    scaled = pcm * np.float32(amplitude)
+    assert np.array_equal(audible_frames(scaled, RATE_HZ), audible_frames(pcm, RATE_HZ))
 
 
 @pytest.mark.parametrize("amplitude", [0.0, 0.0005])
