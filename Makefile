@@ -56,8 +56,7 @@ rabbitmq:
 		|| .ci/apt-install rabbitmq-server
 
 audit: setup ## known vulnerabilities of the pinned packages
-	$(VENV)/pip install --quiet pip-audit
-	$(VENV)/pip-audit --requirement constraints.txt --no-deps --disable-pip
+	@$(VENV)/python .ci/audit
 
 sbom: setup ## dist/sbom.json: what an installation holds, in CycloneDX
 	$(VENV)/pip install --quiet cyclonedx-bom
