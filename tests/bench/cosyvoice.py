@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from cosyvoice_probes import Probes, mean_of, probe
 from cosyvoice_stages import random_bundle
-from cosyvoice_streams import SPEECH_TOKENS, WORKER_THREADS
+from cosyvoice_streams import SPEECH_TOKENS, WORKER
 from limits import floor
 from report import Row, Section, replace_section
 from run import DOCUMENT
@@ -68,7 +68,7 @@ def measure(bundle: Path, *, streams: int, euler_steps: int, rounds: int) -> Mea
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        env=worker_environment(WORKER_THREADS),
+        env=worker_environment(WORKER),
     )
     return Measured(**json.loads(done.stdout))
 

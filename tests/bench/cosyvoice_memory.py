@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from cosyvoice_stages import random_bundle
-from cosyvoice_streams import TEXT, VOICE, WORKER_THREADS
+from cosyvoice_streams import TEXT, VOICE, WORKER
 
 from utterd.engines.cosyvoice.bundle import Bundle, open_bundle
 from utterd.engines.cosyvoice.engine import CosyVoiceEngine
@@ -52,7 +52,7 @@ def speak(engine: CosyVoiceEngine, seed: int) -> int:
 def held(bundle: Bundle, segments: int) -> list[int]:
     """Bytes after each segment."""
     options = EngineOptions(bundle=bundle.directory, euler_steps=1)
-    engine = RandomLengthEngine(bundle, options, threads=WORKER_THREADS)
+    engine = RandomLengthEngine(bundle, options, threads=WORKER.threads)
     engine.warm_up()
     sizes: list[int] = []
     every = max(1, segments // _REPORTS)
@@ -69,7 +69,7 @@ def held(bundle: Bundle, segments: int) -> list[int]:
 
 def be_a_worker() -> None:
     """Begin anew with a worker's environment, unless it is there: it is read at the start."""
-    environment = worker_environment(WORKER_THREADS)
+    environment = worker_environment(WORKER)
     if environment != os.environ:
         os.execve(sys.executable, sys.orig_argv, environment)  # noqa: S606 - ourselves
 

@@ -21,7 +21,7 @@ from utterd.engines.protocol import CancelToken, EngineOptions, Utterance
 from utterd.ops.cpu import plan_workers, usable_cores
 from utterd.ops.memory import resident_bytes
 
-WORKER_THREADS = plan_workers(usable_cores(), concurrency=8).threads
+WORKER = plan_workers(usable_cores(), concurrency=8)
 """As a daemon would give its worker."""
 
 SPEECH_TOKENS = 200
@@ -61,7 +61,7 @@ def speak(engine: CosyVoiceEngine, seed: int) -> Finish:
 def main(directory: str, streams: str, euler_steps: str, rounds: str) -> None:
     options = EngineOptions(bundle=Path(directory), euler_steps=int(euler_steps))
     started_s = time.perf_counter()
-    engine = FixedLengthEngine(open_bundle(Path(directory)), options, threads=WORKER_THREADS)
+    engine = FixedLengthEngine(open_bundle(Path(directory)), options, threads=WORKER.threads)
     loaded_s = time.perf_counter() - started_s
     engine.warm_up()
     warm_s = time.perf_counter() - started_s

@@ -96,7 +96,7 @@ class WorkerProcess:
                     pass_fds=(theirs.fileno(),),
                     # Ctrl-C in a terminal is for the daemon alone.
                     start_new_session=True,
-                    env=worker_environment(plan.threads),
+                    env=worker_environment(plan),
                 )
             except BaseException:
                 writer.close()
