@@ -30,7 +30,6 @@ from utterd.config import Lane, Settings
 from utterd.engines.host import engine_host
 from utterd.environment import Environment
 from utterd.interruptions import Interruptions
-from utterd.jobs.plan import Planner
 from utterd.jobs.planning import CurrentPlanner
 from utterd.lifecycle import stop_on_signals
 from utterd.monitor import Monitor
@@ -129,7 +128,7 @@ async def run_daemon(settings: Settings) -> None:
         )
         # Nothing is taken before the store has answered once.
         environment.report(STORE_PART, f"the bucket {store.bucket!r} has not been asked yet")
-        changeable = _Changeable(planner, reading, current, store, publisher, consumer)
+        changeable = _Changeable(current, reading, store, publisher, consumer)
         background = [
             tasks.create_task(publisher.run(), name="publisher"),
             tasks.create_task(
@@ -157,23 +156,21 @@ async def run_daemon(settings: Settings) -> None:
     log.info("stopped")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Changeable:
     """The parts that take new settings while jobs are worked on.
 
     Attributes:
-        planner: the one in use. It keeps what the engine said of itself at the start, which may
-            differ from what stands on the disk by now.
+        current: plans the jobs. What the engine said of itself at the start stays, for the disk may
+            hold another model by now.
         reading: where files are read.
-        current: plans the jobs by it.
         objects: the store.
         publisher: connects to the broker.
         consumer: likewise.
     """
 
-    planner: Planner
-    reading: Offload
     current: CurrentPlanner
+    reading: Offload
     objects: ObjectStore
     publisher: Publisher
     consumer: Consumer
@@ -187,11 +184,11 @@ class _Changeable:
         Raises:
             ConfigurationError: something can't be used; nothing has changed.
         """
-        planner = await self.reading.run(make_planner, settings, self.planner.info)
+        in_use = self.current.planner
+        planner = await self.reading.run(make_planner, settings, in_use.info)
         await self.reading.run(check_certificates, settings.broker)
         await use_store_credentials(self.objects, settings.store)
-        has_other_words = planner.lexicon != self.planner.lexicon
-        self.planner = self.current.planner = planner
+        self.current.planner = planner
         self.publisher.settings = self.consumer.settings = settings.broker
         configure_logging(settings.log)
-        return ["speech.lexicon"] if has_other_words else []
+        return ["speech.lexicon"] if planner.lexicon != in_use.lexicon else []

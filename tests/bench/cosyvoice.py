@@ -36,8 +36,8 @@ and one after them are not counted, for in these some streams have nothing to do
 seconds for each second of audio. The floor is what this machine could do at best, from probes
 before and after each: all products with weights of the estimator and of HiFT at the rate of a
 product of int8 matrices, those of attention at that of float32 ones, on all cores, and the language
-model's weights read from memory once a step. The load is that of a worker's model; its
-warm-up speaks a little.
+model's weights read from memory once a step. The load is that of a worker's model; its warm-up
+speaks a little.
 
 Around the eight streams: {cores:g} cores, each with {int8:.0f} billion int8 and {float32:.0f}
 billion float32 products a second; together they read {bytes:.1f} GB a second; load average

@@ -332,9 +332,12 @@ async def test_a_worker_is_told_the_options(rogue: RogueHost):
         assert (await host.speak(said("steps"))).pcm[0] == 5.0
 
 
-@pytest.mark.parametrize("misdeed", ["exit", "perish"])
+@pytest.mark.parametrize(
+    ("misdeed", "reason"),
+    [("exit", "did not load its model"), ("perish", "was killed while it loaded its model")],
+)
 async def test_without_any_worker_no_jobs_are_taken(
-    rogue: RogueHost, monkeypatch: pytest.MonkeyPatch, misdeed: str
+    rogue: RogueHost, monkeypatch: pytest.MonkeyPatch, misdeed: str, reason: str
 ):
     """The environment tells why, and is sound again with the first worker that loads."""
     environment = Environment()
@@ -343,7 +346,7 @@ async def test_without_any_worker_no_jobs_are_taken(
         monkeypatch.setenv("ROGUE_LOAD", misdeed)
         os.kill(host.pids[0], signal.SIGKILL)
         await environment.troubled.wait()
-        assert "the rogue worker" in environment.faults[ENVIRONMENT_PART]
+        assert f"the rogue worker {reason}" in environment.faults[ENVIRONMENT_PART]
         waiting = speaking(host, "count")
         monkeypatch.delenv("ROGUE_LOAD")
         await environment.sound.wait()

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from utterd.jobs.plan import Plan
+from utterd.jobs.plan import Plan, Planner
 from utterd_schemas.job import Job
 
 
@@ -25,7 +25,7 @@ class CurrentPlanner:
         planner: the one that plans the next job.
     """
 
-    def __init__(self, planner: JobPlanner) -> None:
+    def __init__(self, planner: Planner) -> None:
         self.planner = planner
 
     def plan(self, job: Job) -> Plan:

@@ -27,9 +27,8 @@ MAX_CONNECTIONS = 32
 CONNECTION_LIFETIME_S = 60.0
 """A browser that polls opens another one by itself."""
 
-METRICS_REST = 9
-"""How often the time that it takes to write the metrics passes before they are written again, so
-that this is a tenth of the event loop's time at most, whoever asks, and jobs go on."""
+MAX_METRICS_SHARE = 0.1
+"""Of the event loop's time, for writing the metrics, however many ask for them: jobs go on."""
 
 # A page without scripts or styles of others; its own are inside it.
 _PAGE_HEADERS = {
@@ -108,7 +107,7 @@ class HealthRoutes:
         if began_s >= self._stale_at_s:
             self._exposition = self._metrics.exposition()
             ended_s = self._monotonic()
-            self._stale_at_s = ended_s + METRICS_REST * (ended_s - began_s)
+            self._stale_at_s = began_s + (ended_s - began_s) / MAX_METRICS_SHARE
         return web.Response(body=self._exposition, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def page(self, _request: web.Request) -> web.Response:
