@@ -10,7 +10,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +45,11 @@ Costs = Iterator[tuple[str, float, float]]
 
 def random_bundle(directory: Path) -> Bundle:
     """An int8 bundle of random weights in the released sizes."""
+    # In a process that ends, for the peak of memory is to be the conversion's.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as writer:
+        checkpoint = writer.submit(write_checkpoint, directory / "checkpoint", Dims()).result()
     conversion = convert(
-        write_checkpoint(directory / "checkpoint", Dims()),
+        checkpoint,
         directory / "bundle",
         precision=Precision.INT8,
         report=lambda step: typer.echo(f"converting: {step}", err=True),
