@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnxruntime
@@ -41,6 +42,7 @@ class SpeechLM:
         self._special = np.array(bundle.table("special_rows"))
         self._speaker = np.array(bundle.table("speaker_projection"))
         self._norm_scale, self._norm_bias = np.array(bundle.table("speaker_norm"))
+        self._bound: WeakKeyDictionary[KeyValueCache, _BoundCache] = WeakKeyDictionary()
 
     def prompt(
         self,
@@ -179,19 +181,17 @@ class SpeechLM:
         mask = np.where(columns < cache.starts[:, None], MASKED, np.float32(0))[:, None, None]
         logits = np.empty((count, self._dims.speech_tokens + 1), np.float32)
         last_row, total = np.full(count, seen - 1, np.int32), np.array([seen], np.int32)
-        binding = session.io_binding()
-        bind = _Binder(binding)
-        bind.input("x", x)
-        bind.input("mask", mask)
-        bind.input("last_row", last_row)
-        bind.input("total", total)
-        bind.output("logits", logits)
+        bound = self._bound.get(cache)
+        if bound is None or not bound.suits(session, count):
+            bound = self._bound[cache] = _BoundCache(session, cache, layers=self._dims.layers)
+        bound.input("x", x)
+        bound.input("mask", mask)
+        bound.input("last_row", last_row)
+        bound.input("total", total)
+        bound.output("logits", logits)
         for layer, table in enumerate(self._positions):
-            bind.input(f"positions_{layer}", table[-seen:])
-            for kind, memory in (("key", cache.keys(layer)), ("value", cache.values(layer))):
-                bind.input(f"past_{kind}_{layer}", memory)
-                bind.output(f"present_{kind}_{layer}", memory)
-        session.run_with_iobinding(binding)
+            bound.input(f"positions_{layer}", table[-seen:])
+        bound.run()
         return logits
 
     def _speaker_row(self, speaker: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -204,11 +204,30 @@ class SpeechLM:
         return scaled[None]
 
 
-class _Binder:
-    """Binds contiguous arrays by their address; they must live until the run is over."""
+class _BoundCache:
+    """A cache's memory as input and output of a session, from one step to the next.
 
-    def __init__(self, binding: onnxruntime.IOBinding) -> None:
-        self._binding = binding
+    To bind all of it takes half a millisecond, and a step takes ten. Arrays are bound by their
+    address: they are contiguous, and live until the run is over.
+    """
+
+    def __init__(
+        self, session: onnxruntime.InferenceSession, cache: KeyValueCache, *, layers: int
+    ) -> None:
+        self._session = session
+        self._rows = len(cache.rows)
+        self._binding = session.io_binding()
+        for layer in range(layers):
+            for kind, memory in (("key", cache.keys(layer)), ("value", cache.values(layer))):
+                self.input(f"past_{kind}_{layer}", memory)
+                self.output(f"present_{kind}_{layer}", memory)
+
+    def suits(self, session: onnxruntime.InferenceSession, rows: int) -> bool:
+        """Whether it is still the session that runs, over as many rows."""
+        return session is self._session and rows == self._rows
+
+    def run(self) -> None:
+        self._session.run_with_iobinding(self._binding)
 
     def input(self, name: str, array: NDArray[np.generic]) -> None:
         self._binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)

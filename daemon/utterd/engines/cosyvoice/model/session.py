@@ -28,6 +28,9 @@ def open_session(graph: Path, *, threads: int = 1) -> onnxruntime.InferenceSessi
     options.inter_op_num_threads = 1
     # Shapes differ from call to call: a plan of each would be kept and never used again.
     options.enable_mem_pattern = False
+    # These graphs name their int8 kernels. The pass that would look for them gives each reader of a
+    # number a conversion of its own.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     if threads == 1:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     else:
