@@ -18,8 +18,8 @@ Result = TypeVar("Result")
 class Cores:
     """Lets as many threads work as there are cores, first come, first served.
 
-    While the language model decodes, the others have a core less, but at least one. When they
-    would rather have it, is for `pace.py` to say.
+    While the language model decodes or is about to, the others have a core less, but at least one.
+    When they would rather have it, is for `pace.py` to say.
 
     Args:
         count: cores that may be kept busy.
@@ -33,13 +33,23 @@ class Cores:
         self._line: deque[object] = deque()
         self._helpers = ThreadPoolExecutor(count, thread_name_prefix="beside")
 
-    def set_decoding(self, is_decoding: bool) -> None:  # noqa: FBT001 - it is all that is said
-        """Tell whether the language model has work."""
-        if is_decoding is self._is_decoding:
-            return
+    def claim(self, timeout_s: float) -> bool:
+        """Keep a core for the language model until `release`; whether one is free within the time.
+
+        A core that becomes free later is not given to others, so that the next claim finds it.
+        """
+        if self._is_decoding and self._working < self._count:
+            return True
         with self._changed:
-            self._is_decoding = is_decoding
-            self._changed.notify_all()
+            self._is_decoding = True
+            return self._changed.wait_for(lambda: self._working < self._count, timeout_s)
+
+    def release(self) -> None:
+        """Let the others have the language model's core."""
+        if self._is_decoding:
+            with self._changed:
+                self._is_decoding = False
+                self._changed.notify_all()
 
     def queued(self) -> int:
         """How many threads wait for a core."""

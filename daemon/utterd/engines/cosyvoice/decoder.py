@@ -53,7 +53,9 @@ class LanguageModel(Protocol[Cache]):
 class SharedCores(Protocol):
     """The cores that others work on, too; `Cores` says what each of them does."""
 
-    def set_decoding(self, is_decoding: bool) -> None: ...  # noqa: FBT001 - it is all that is said
+    def claim(self, timeout_s: float) -> bool: ...
+
+    def release(self) -> None: ...
 
     def queued(self) -> int: ...
 
@@ -103,7 +105,7 @@ class Decoder(Generic[Cache]):
         model: the language model.
         rows: how many segments are decoded side by side.
         capacity: positions of a row's cache.
-        cores: told when the thread begins to decode and when it stops, and asked whether it should.
+        cores: gives the thread one while it decodes, and is asked whether it should.
     """
 
     def __init__(
@@ -169,16 +171,17 @@ class Decoder(Generic[Cache]):
         while not self._is_closed:
             in_hand = len(self._active) + len(self._waiting)
             if in_hand and should_step(in_hand, rows=self._rows, queued=self._cores.queued()):
-                self._cores.set_decoding(True)
-                return True
-            self._cores.set_decoding(False)
-            with self._changed:
-                if in_hand:
-                    self._changed.wait(_REST_S)
-                else:
-                    self._changed.wait_for(lambda: self._waiting or self._is_closed)
+                if self._cores.claim(_REST_S):
+                    return True
+            else:
+                self._cores.release()
+                with self._changed:
+                    if in_hand:
+                        self._changed.wait(_REST_S)
+                    else:
+                        self._changed.wait_for(lambda: self._waiting or self._is_closed)
             self._drop_cancelled()
-        self._cores.set_decoding(False)
+        self._cores.release()
         return False
 
     def _next_waiting(self) -> _InHand | None:

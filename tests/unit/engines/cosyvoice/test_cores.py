@@ -36,21 +36,43 @@ def most_at_once(cores: Cores, expected: int) -> int:
 def test_decoding_takes_a_core(count: int, decoding: bool, expected: int):  # noqa: FBT001 - a case
     """While the language model works, the others have a core less."""
     cores = Cores(count)
-    cores.set_decoding(decoding)
+    assert not decoding or cores.claim(0)
     assert most_at_once(cores, expected) == expected
 
 
 def test_one_core_is_shared():
     """On a single core, sound is made beside the language model all the same."""
     cores = Cores(1)
-    cores.set_decoding(True)
+    assert cores.claim(0)
     assert most_at_once(cores, 1) == 1
+
+
+def test_the_language_model_waits_until_a_core_is_free():
+    """Two threads on one core would take its caches from each other."""
+    cores = Cores(2)
+    with ThreadPoolExecutor(1) as threads, cores.one(CancelToken()):
+        with cores.one(CancelToken()):
+            assert not cores.claim(0)
+            claim = threads.submit(cores.claim, PATIENCE_S)
+        assert claim.result(PATIENCE_S)
+
+
+def test_a_claimed_core_is_not_given_away():
+    """Or a segment whose halves come and go would always be there first."""
+    cores, order = Cores(2), []
+    with cores.one(CancelToken()):
+        with cores.one(CancelToken()):
+            assert not cores.claim(0)
+        cores.both(lambda: order.append("first"), lambda: order.append("second"))
+        assert cores.claim(0)
+    assert order == ["first", "second"]
+    cores.close()
 
 
 def test_the_end_of_decoding_frees_a_core():
     """Who waits gets it at once."""
     cores = Cores(2)
-    cores.set_decoding(True)
+    assert cores.claim(0)
     with ThreadPoolExecutor(1) as threads, cores.one(CancelToken()):
 
         def second() -> str:
@@ -58,7 +80,7 @@ def test_the_end_of_decoding_frees_a_core():
                 return "in"
 
         waiting = threads.submit(second)
-        cores.set_decoding(False)
+        cores.release()
         assert waiting.result(PATIENCE_S) == "in"
 
 
@@ -94,7 +116,7 @@ def test_a_free_core_takes_the_second_of_two():
 def test_without_a_free_core_one_follows_the_other():
     """While the language model works on the second core, nothing is begun beside it."""
     cores, order = Cores(2), []
-    cores.set_decoding(True)
+    assert cores.claim(0)
     with cores.one(CancelToken()):
         cores.both(lambda: order.append("first"), lambda: order.append("second"))
     assert order == ["first", "second"]
@@ -132,7 +154,7 @@ def test_counts_who_waits_for_a_core():
 def test_cores_are_free_until_one_is_taken():
     """Decoding alone does not count: it is who asks."""
     cores = Cores(2)
-    cores.set_decoding(True)
+    assert cores.claim(0)
     assert cores.are_free()
     with cores.one(CancelToken()):
         assert not cores.are_free()

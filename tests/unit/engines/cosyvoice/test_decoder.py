@@ -102,17 +102,23 @@ class ToyCores:
     """Notes what it is told, and says what a test wants it to say.
 
     Attributes:
-        decoding: what `set_decoding` was told so far.
+        decoding: whether a core was claimed or released, each time.
         queue: one entry for each decoded segment that waits for a core.
         is_sound_made: whether somebody works on one.
+        are_taken: whether somebody works on each of them.
     """
 
     decoding: list[bool] = field(default_factory=list)
     queue: list[None] = field(default_factory=list)
     is_sound_made: bool = False
+    are_taken: bool = False
 
-    def set_decoding(self, is_decoding: bool) -> None:  # noqa: FBT001 - as the protocol has it
-        self.decoding.append(is_decoding)
+    def claim(self, timeout_s: float) -> bool:  # noqa: ARG002 - a test does not wait
+        self.decoding.append(True)
+        return not self.are_taken
+
+    def release(self) -> None:
+        self.decoding.append(False)
 
     def queued(self) -> int:
         return len(self.queue)
@@ -278,9 +284,22 @@ def test_goes_on_when_the_queue_is_empty(bench: Bench):
     assert lone.result(10).tokens.size
 
 
-def test_a_cancel_is_seen_at_rest(bench: Bench):
+def test_waits_for_a_core_of_its_own(bench: Bench):
+    """A thread more than there are cores would slow all of them down."""
+    bench.cores.are_taken = True
+    lone = bench.ask(SPEAK, 5)
+    with pytest.raises(TimeoutError):
+        lone.result(0.1)
+    bench.cores.are_taken = False
+    assert lone.result(10).tokens.size
+
+
+@pytest.mark.parametrize("are_taken", [False, True])
+def test_a_cancel_is_seen_at_rest(bench: Bench, are_taken: bool):  # noqa: FBT001 - a case
     """A segment that nobody wants does not wait for the others' cores."""
-    bench.cores.queue.append(None)
+    bench.cores.are_taken = are_taken
+    if not are_taken:
+        bench.cores.queue.append(None)
     cancel = CancelToken()
     unwanted, wanted = bench.ask(SPEAK, 5, cancel), bench.ask(SPEAK, 6)
     cancel.cancel()
