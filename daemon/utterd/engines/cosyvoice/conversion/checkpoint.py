@@ -24,7 +24,7 @@ from utterd.engines.cosyvoice.conversion.language_model import LanguageModelWrit
 from utterd.engines.cosyvoice.conversion.length_regulator import write_length_regulator
 from utterd.engines.cosyvoice.conversion.receptive_field import context_frames
 from utterd.engines.cosyvoice.conversion.settings import CheckpointSettings
-from utterd.engines.cosyvoice.conversion.static_quantization import ConvolutionRange
+from utterd.engines.cosyvoice.conversion.static_quantization import LayerRange
 from utterd.engines.cosyvoice.conversion.torch_file import read_torch_file
 from utterd.engines.cosyvoice.conversion.vocoder import HiftShape, HiftWriter, write_f0_predictor
 from utterd.engines.cosyvoice.conversion.weights import Array, open_weights
@@ -157,7 +157,7 @@ def write_hift(
     checkpoint: Path,
     settings: CheckpointSettings,
     precision: Precision,
-    ranges: Mapping[str, ConvolutionRange] | None,
+    ranges: Mapping[str, LayerRange] | None,
     out: Path,
 ) -> VocoderDims:
     """`hift.pt`: f0 predictor, generator and the source's mixing weights.

@@ -24,7 +24,7 @@ from utterd.engines.cosyvoice.conversion.checkpoint import (
     write_voices,
 )
 from utterd.engines.cosyvoice.conversion.settings import CheckpointSettings, read_settings
-from utterd.engines.cosyvoice.conversion.static_quantization import ConvolutionRange, merge_ranges
+from utterd.engines.cosyvoice.conversion.static_quantization import LayerRange, merge_ranges
 from utterd.engines.cosyvoice.conversion.vocoder import HiftWriter
 from utterd.engines.cosyvoice.conversion.weights import Array, open_weights
 from utterd.engines.cosyvoice.manifest import (
@@ -167,7 +167,7 @@ class _Arithmetic:
     precision: Precision = Precision.FLOAT32
     vocoder: Precision = Precision.FLOAT32
     cache_peaks: Array | None = None
-    vocoder_ranges: Mapping[str, ConvolutionRange] | None = None
+    vocoder_ranges: Mapping[str, LayerRange] | None = None
 
 
 def _quantize(
@@ -208,7 +208,7 @@ def _quantize(
 
 def _measure_ranges(
     source: _Source, exact: Bundle, recordings: list[Recording], observer: Path
-) -> dict[str, ConvolutionRange]:
+) -> dict[str, LayerRange]:
     with open_weights(source.checkpoint / "hift.pt", partly=True) as weights:
         names = HiftWriter(weights, hift_shape(source.settings)).write_observer(observer)
     merged = merge_ranges(observe(open_session(observer), exact, recordings))

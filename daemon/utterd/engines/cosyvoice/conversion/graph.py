@@ -82,7 +82,11 @@ class Graph:
         outputs: int | Sequence[str],
         attributes: Mapping[str, Any] | None = None,
     ) -> Sequence[str]:
-        """A node with several outputs, which may be named."""
+        """A node with several outputs, which may be named.
+
+        A kind that ONNX and Microsoft both have is ONNX's, unless it comes with its domain.
+        """
+        domain, _, kind = kind.rpartition(".")
         names = [self._fresh(kind) for _ in range(outputs)] if isinstance(outputs, int) else outputs
         self._nodes.append(
             helper.make_node(
@@ -90,7 +94,7 @@ class Graph:
                 list(inputs),
                 list(names),
                 name=self._fresh(kind),
-                domain=_MICROSOFT if kind in _MICROSOFT_OPS else "",
+                domain=_MICROSOFT if kind in _MICROSOFT_OPS else domain,
                 **(attributes or {}),
             )
         )

@@ -3,8 +3,9 @@
 Source: HiFTNet, arXiv 2309.09493; its activation is Snake, arXiv 2006.08195.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ import numpy as np
 from utterd.engines.cosyvoice.conversion.encoder import take_pair
 from utterd.engines.cosyvoice.conversion.graph import Graph
 from utterd.engines.cosyvoice.conversion.static_quantization import (
-    ConvolutionRange,
+    LayerRange,
+    dequantized,
+    finely_tabulated,
     observed_ranges,
     quantized_convolution,
+    tabulated,
 )
 from utterd.engines.cosyvoice.conversion.weights import Array, Weights
 from utterd.engines.cosyvoice.manifest import Precision
@@ -73,7 +77,7 @@ class HiftWriter:
         weights: of `hift.pt`.
         shape: of the generator.
         precision: of the residual blocks' convolutions.
-        ranges: of these convolutions by their names, if they are not float32.
+        ranges: of these blocks' layers by their names, if they are not float32.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class HiftWriter:
         weights: Weights,
         shape: HiftShape,
         precision: Precision = Precision.FLOAT32,
-        ranges: Mapping[str, ConvolutionRange] | None = None,
+        ranges: Mapping[str, LayerRange] | None = None,
     ) -> None:
         self._weights = weights
         self._shape = shape
@@ -90,7 +94,7 @@ class HiftWriter:
         # As the kernel of the int8 convolution wants them.
         self._is_channels_last = ranges is not None
         self._graph = Graph("hift")
-        self._convolved: dict[str, tuple[str, str]] = {}
+        self._layers: dict[str, tuple[str, str]] = {}
 
     def write(self, path: Path) -> None:
         """Write the graph: mel (1, mel bins, T), source (1, n_fft + 2, F) to spectrum.
@@ -104,13 +108,13 @@ class HiftWriter:
         """Write the same graph with one more output, ranges (n, 4).
 
         Each row has the least and the greatest input, and the least and the greatest output, of
-        one convolution. Returns their names.
+        one layer of a residual block. Returns their names.
         """
         self._add_generator()
-        rows = observed_ranges(self._graph, self._convolved.values())
-        self._graph.output("ranges", rows, (len(self._convolved), 4))
+        rows = observed_ranges(self._graph, self._layers.values())
+        self._graph.output("ranges", rows, (len(self._layers), 4))
         self._graph.save(path)
-        return tuple(self._convolved)
+        return tuple(self._layers)
 
     def _add_generator(self) -> None:
         graph, shape = self._graph, self._shape
@@ -173,40 +177,63 @@ class HiftWriter:
         return self._graph.op("Transpose", x, perm=[0, 2, 1]) if self._is_channels_last else x
 
     def _residual(self, prefix: str, x: str, dilations: tuple[int, ...]) -> str:
+        """Two Snakes and convolutions for each dilation: nearly all of the generator's work."""
         for number, dilation in enumerate(dilations):
-            hidden = self._snake(f"{prefix}.activations1.{number}", x)
-            hidden = self._inner_convolution(f"{prefix}.convs1.{number}", hidden, dilation)
-            hidden = self._snake(f"{prefix}.activations2.{number}", hidden)
-            hidden = self._inner_convolution(f"{prefix}.convs2.{number}", hidden, 1)
+            steps = [
+                (f"{prefix}.activations1.{number}", f"{prefix}.convs1.{number}", dilation),
+                (f"{prefix}.activations2.{number}", f"{prefix}.convs2.{number}", 1),
+            ]
+            if self._ranges is None:
+                hidden = self._convolutions(steps, x)
+            else:
+                hidden = self._byte_convolutions(steps, x, self._ranges)
             x = self._graph.op("Add", x, hidden)
         return x
 
-    def _inner_convolution(self, prefix: str, x: str, dilation: int) -> str:
-        """A convolution of a residual block: nearly all of the generator's work."""
-        weight, bias = _take_convolution(self._weights, prefix)
-        if self._ranges is not None:
-            return quantized_convolution(
+    def _convolutions(self, steps: Iterable[tuple[str, str, int]], x: str) -> str:
+        for snake, convolution, dilation in steps:
+            active = self._snake(snake, x)
+            self._layers[snake] = (x, active)
+            pair = _take_convolution(self._weights, convolution)
+            x = _convolution(self._graph, active, *pair, dilation)
+            self._layers[convolution] = (active, x)
+        return x
+
+    def _byte_convolutions(
+        self, steps: Sequence[tuple[str, str, int]], x: str, ranges: Mapping[str, LayerRange]
+    ) -> str:
+        tabulate, source = finely_tabulated, ranges[steps[0][0]].input
+        for snake, convolution, dilation in steps:
+            span = ranges[convolution]
+            function = partial(_snake, alpha=self._weights.take(f"{snake}.alpha", None))
+            x = quantized_convolution(
                 self._graph,
-                x,
-                weight,
-                bias,
-                self._ranges[prefix],
+                tabulate(self._graph, x, function, source, span.input),
+                *_take_convolution(self._weights, convolution),
+                span,
                 dilation,
                 weight_peak=self._precision.weight_peak,
             )
-        y = _convolution(self._graph, x, weight, bias, dilation)
-        self._convolved[prefix] = (x, y)
-        return y
+            tabulate, source = tabulated, span.output
+        return dequantized(self._graph, x, source)
 
     def _snake(self, prefix: str, x: str) -> str:
-        """`x + sin(alpha x)^2 / alpha`."""
+        """As the function `_snake`, with the channels first."""
         graph = self._graph
-        alpha = self._weights.take(f"{prefix}.alpha", None)
-        if not self._is_channels_last:
-            alpha = alpha[:, None]
+        alpha = self._weights.take(f"{prefix}.alpha", None)[:, None]
         wave = graph.op("Sin", graph.op("Mul", x, graph.constant(alpha, "alpha")))
-        inverse = graph.constant((1 / (alpha + np.float32(_ALPHA_FLOOR))).astype(np.float32))
+        inverse = graph.constant(_inverse(alpha))
         return graph.op("Add", x, graph.op("Mul", graph.op("Mul", wave, wave), inverse))
+
+
+def _snake(x: Array, alpha: Array) -> Array:
+    """`x + sin(alpha x)^2 / alpha`, alpha by channel: (n, 1) to (n, channels)."""
+    wave = np.sin(x * alpha)
+    return np.asarray(x + wave * wave * _inverse(alpha), np.float32)
+
+
+def _inverse(alpha: Array) -> Array:
+    return np.asarray(1 / (alpha + np.float32(_ALPHA_FLOOR)), np.float32)
 
 
 def _unfit_rates(name: str) -> ConfigurationError:
