@@ -105,17 +105,20 @@ class ToyCores:
         decoding: whether a core was claimed or released, each time.
         queue: one entry for each decoded segment that waits for a core.
         is_sound_made: whether somebody works on one.
-        are_taken: whether somebody works on each of them.
+        has_room: set unless somebody works on each of them.
     """
 
     decoding: list[bool] = field(default_factory=list)
     queue: list[None] = field(default_factory=list)
     is_sound_made: bool = False
-    are_taken: bool = False
+    has_room: threading.Event = field(default_factory=threading.Event)
 
-    def claim(self, timeout_s: float) -> bool:  # noqa: ARG002 - a test does not wait
+    def __post_init__(self) -> None:
+        self.has_room.set()
+
+    def claim(self, timeout_s: float) -> bool:
         self.decoding.append(True)
-        return not self.are_taken
+        return self.has_room.wait(timeout_s)
 
     def release(self) -> None:
         self.decoding.append(False)
@@ -286,20 +289,24 @@ def test_goes_on_when_the_queue_is_empty(bench: Bench):
 
 def test_waits_for_a_core_of_its_own(bench: Bench):
     """A thread more than there are cores would slow all of them down."""
-    bench.cores.are_taken = True
+    bench.cores.has_room.clear()
     lone = bench.ask(SPEAK, 5)
     with pytest.raises(TimeoutError):
         lone.result(0.1)
-    bench.cores.are_taken = False
+    bench.cores.has_room.set()
     assert lone.result(10).tokens.size
 
 
-@pytest.mark.parametrize("are_taken", [False, True])
-def test_a_cancel_is_seen_at_rest(bench: Bench, are_taken: bool):  # noqa: FBT001 - a case
+@pytest.mark.parametrize(
+    "occupy",
+    [
+        pytest.param(lambda cores: cores.queue.append(None), id="others_wait"),
+        pytest.param(lambda cores: cores.has_room.clear(), id="others_work"),
+    ],
+)
+def test_a_cancel_is_seen_at_rest(bench: Bench, occupy: Callable[[ToyCores], None]):
     """A segment that nobody wants does not wait for the others' cores."""
-    bench.cores.are_taken = are_taken
-    if not are_taken:
-        bench.cores.queue.append(None)
+    occupy(bench.cores)
     cancel = CancelToken()
     unwanted, wanted = bench.ask(SPEAK, 5, cancel), bench.ask(SPEAK, 6)
     cancel.cancel()

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from utterd.engines.cosyvoice.conversion.graph import Graph
 from utterd.engines.cosyvoice.conversion.weights import Array
 
-# Their table of 128 channels takes half a megabyte, which stays in a core's cache.
+# The table of 128 channels takes half a megabyte, which stays in a core's cache.
 _FINE_LEVELS = 4096
 
 
@@ -91,60 +91,65 @@ def quantized_convolution(
     )
 
 
-def tabulated(
-    graph: Graph,
-    x: str,
-    function: Callable[[Array], Array],
-    source: tuple[float, float],
-    target: tuple[float, float],
-) -> str:
-    """A function of one number, in each channel another; bytes (1, T, C) to bytes (1, T, C).
+@dataclass(frozen=True, slots=True, eq=False)
+class Levels:
+    """Numbers that a value of a graph has been rounded to.
 
-    A byte has 256 values, so the function is computed for each of them here, and looked up there:
-    to the same bytes, in a third of the time.
-
-    Args:
-        graph: gets the nodes.
-        x: bytes over `source`.
-        function: of float32, (n, 1) to (n, C).
-        source: the range of x.
-        target: the range of the result.
+    Attributes:
+        index: the value of the graph, integers (1, T, C).
+        numbers: what each integer stands for, float32 of shape (n,).
     """
-    scale, zero = _affine(source)
-    values = (np.arange(256, dtype=np.float32) - zero) * scale
-    return _looked_up(graph, x, function(values[:, None]), target)
+
+    index: str
+    numbers: Array
 
 
-def finely_tabulated(
-    graph: Graph,
-    x: str,
-    function: Callable[[Array], Array],
-    source: tuple[float, float],
-    target: tuple[float, float],
-) -> str:
-    """As `tabulated`, for x in float32, which is taken in steps of an eighth of a byte's.
+def byte_levels(x: str, span: tuple[float, float]) -> Levels:
+    """Those of unsigned bytes over a range."""
+    scale, zero = _affine(span)
+    return Levels(x, np.asarray((np.arange(256) - zero.astype(int)) * scale, np.float32))
 
-    The steps reach beyond `source` by half its width on either side.
+
+def fine_levels(graph: Graph, x: str, span: tuple[float, float]) -> Levels:
+    """Round float32 to steps of an eighth of a byte's over a range, and half of it on either side.
+
+    What lies further outside is taken for the last level there.
     """
-    low, high = min(source[0], 0.0), max(source[1], 0.0)
+    low, high = _with_zero(span)
     step = max(high - low, 1e-12) / (_FINE_LEVELS / 2)
     zero = round(_FINE_LEVELS / 4 - low / step)
-    values = np.asarray((np.arange(_FINE_LEVELS) - zero) * step, np.float32)
-    level = graph.op(
+    numbers = np.asarray((np.arange(_FINE_LEVELS) - zero) * step, np.float32)
+    rounded = graph.op(
         "com.microsoft.QuantizeLinear",
-        graph.op("Clip", x, *(graph.scalar(float(end)) for end in values[[0, -1]])),
+        graph.op("Clip", x, *(graph.scalar(float(end)) for end in numbers[[0, -1]])),
         graph.scalar(step),
         graph.constant(np.array(zero, np.uint16)),
     )
-    return _looked_up(graph, level, function(values[:, None]), target)
+    return Levels(rounded, numbers)
 
 
-def _looked_up(graph: Graph, level: str, values: Array, target: tuple[float, float]) -> str:
-    """For each level of a channel its value, (levels, channels), as a byte over a range."""
-    scale, zero = _affine(target)
-    table = np.clip(np.rint(values / scale) + zero, 0, 255).astype(np.uint8)
-    index = graph.op("Cast", level, to=TensorProto.INT32)
-    return graph.op("GatherElements", graph.constant(table[None], "table"), index, axis=1)
+def tabulated(
+    graph: Graph, x: Levels, function: Callable[[Array], Array], span: tuple[float, float]
+) -> str:
+    """A function of one number, in each channel another, as unsigned bytes (1, T, C).
+
+    It is computed for each level here, and looked up there: from bytes to the same bytes, in a
+    third of the time.
+
+    Args:
+        graph: gets the nodes.
+        x: what it is a function of.
+        function: of float32, (n, 1) to (n, C).
+        span: the range of the bytes.
+    """
+    scale, zero = _affine(span)
+    table = np.rint(function(x.numbers[:, None]) / scale) + zero
+    return graph.op(
+        "GatherElements",
+        graph.constant(np.clip(table, 0, 255).astype(np.uint8)[None], "table"),
+        graph.op("Cast", x.index, to=TensorProto.INT32),
+        axis=1,
+    )
 
 
 def _constants(graph: Graph, span: tuple[float, float]) -> tuple[str, str]:
@@ -153,7 +158,12 @@ def _constants(graph: Graph, span: tuple[float, float]) -> tuple[str, str]:
 
 
 def _affine(span: tuple[float, float]) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    """Scale and zero of unsigned bytes over a range, which is widened to hold 0."""
-    low, high = min(span[0], 0.0), max(span[1], 0.0)
+    """Scale and zero of unsigned bytes over a range."""
+    low, high = _with_zero(span)
     scale = max((high - low) / 255, 1e-12)
     return np.array(scale, np.float32), np.array(round(-low / scale), np.uint8)
+
+
+def _with_zero(span: tuple[float, float]) -> tuple[float, float]:
+    """The range, widened to hold 0, which every scale has a level for."""
+    return min(span[0], 0.0), max(span[1], 0.0)

@@ -14,8 +14,9 @@ from utterd.engines.cosyvoice.conversion.encoder import take_pair
 from utterd.engines.cosyvoice.conversion.graph import Graph
 from utterd.engines.cosyvoice.conversion.static_quantization import (
     LayerRange,
+    byte_levels,
     dequantized,
-    finely_tabulated,
+    fine_levels,
     observed_ranges,
     quantized_convolution,
     tabulated,
@@ -202,23 +203,24 @@ class HiftWriter:
     def _byte_convolutions(
         self, steps: Sequence[tuple[str, str, int]], x: str, ranges: Mapping[str, LayerRange]
     ) -> str:
-        tabulate, source = finely_tabulated, ranges[steps[0][0]].input
+        first_snake, last_convolution = steps[0][0], steps[-1][1]
+        levels = fine_levels(self._graph, x, ranges[first_snake].input)
         for snake, convolution, dilation in steps:
             span = ranges[convolution]
-            function = partial(_snake, alpha=self._weights.take(f"{snake}.alpha", None))
+            function = partial(_snake_of, alpha=self._weights.take(f"{snake}.alpha", None))
             x = quantized_convolution(
                 self._graph,
-                tabulate(self._graph, x, function, source, span.input),
+                tabulated(self._graph, levels, function, span.input),
                 *_take_convolution(self._weights, convolution),
                 span,
                 dilation,
                 weight_peak=self._precision.weight_peak,
             )
-            tabulate, source = tabulated, span.output
-        return dequantized(self._graph, x, source)
+            levels = byte_levels(x, span.output)
+        return dequantized(self._graph, x, ranges[last_convolution].output)
 
     def _snake(self, prefix: str, x: str) -> str:
-        """As the function `_snake`, with the channels first."""
+        """Nodes for `_snake_of`, with the channels first."""
         graph = self._graph
         alpha = self._weights.take(f"{prefix}.alpha", None)[:, None]
         wave = graph.op("Sin", graph.op("Mul", x, graph.constant(alpha, "alpha")))
@@ -226,7 +228,7 @@ class HiftWriter:
         return graph.op("Add", x, graph.op("Mul", graph.op("Mul", wave, wave), inverse))
 
 
-def _snake(x: Array, alpha: Array) -> Array:
+def _snake_of(x: Array, alpha: Array) -> Array:
     """`x + sin(alpha x)^2 / alpha`, alpha by channel: (n, 1) to (n, channels)."""
     wave = np.sin(x * alpha)
     return np.asarray(x + wave * wave * _inverse(alpha), np.float32)

@@ -10,8 +10,9 @@ from onnx import TensorProto
 
 from utterd.engines.cosyvoice.conversion.graph import Graph
 from utterd.engines.cosyvoice.conversion.static_quantization import (
+    byte_levels,
     dequantized,
-    finely_tabulated,
+    fine_levels,
     tabulated,
 )
 
@@ -26,18 +27,17 @@ def snake(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @pytest.fixture
 def compute() -> Callable[..., NDArray[np.float32]]:
-    """Runs a tabulated Snake: numbers or bytes (T, 3) to numbers (T, 3)."""
+    """Runs a tabulated Snake: bytes or float32 (T, 3) to float32 (T, 3)."""
 
-    def run(
-        tabulate: Callable[..., str],
-        x: NDArray[np.generic],
-        source: tuple[float, float] = SOURCE,
-    ) -> NDArray[np.float32]:
+    def run(x: NDArray[np.generic], source: tuple[float, float] = SOURCE) -> NDArray[np.float32]:
         graph = Graph("snake")
-        elements = TensorProto.UINT8 if x.dtype == np.uint8 else TensorProto.FLOAT
-        value = graph.input("x", (1, "T", ALPHA.size), elements)
-        value = tabulate(graph, value, snake, source, TARGET)
-        graph.output("y", dequantized(graph, value, TARGET), (1, "T", ALPHA.size))
+        shape = (1, "T", ALPHA.size)
+        if x.dtype == np.uint8:
+            levels = byte_levels(graph.input("x", shape, TensorProto.UINT8), source)
+        else:
+            levels = fine_levels(graph, graph.input("x", shape), source)
+        value = tabulated(graph, levels, snake, TARGET)
+        graph.output("y", dequantized(graph, value, TARGET), shape)
         session = onnxruntime.InferenceSession(graph.model().SerializeToString())
         y: NDArray[np.float32] = session.run(None, {"x": x[None]})[0][0]
         return y
@@ -54,29 +54,29 @@ def test_a_table_of_bytes_is_exact(compute):
     every = np.repeat(np.arange(256, dtype=np.uint8)[:, None], ALPHA.size, axis=1)
     scale = (SOURCE[1] - SOURCE[0]) / 255
     wanted = in_range(snake((every.astype(np.float32) - round(-SOURCE[0] / scale)) * scale))
-    assert np.abs(compute(tabulated, every) - wanted).max() <= 0.51 * BYTE
+    assert np.abs(compute(every) - wanted).max() <= 0.51 * BYTE
 
 
 def test_a_table_of_numbers_is_finer_than_a_byte(compute):
     """What it adds to the rounding of its result is a fraction of that."""
     x = np.random.default_rng(1).uniform(*SOURCE, (2000, ALPHA.size)).astype(np.float32)
-    assert np.abs(compute(finely_tabulated, x) - in_range(snake(x))).max() <= 0.65 * BYTE
+    assert np.abs(compute(x) - in_range(snake(x))).max() <= 0.65 * BYTE
 
 
 def test_numbers_beyond_the_range_are_known_too(compute):
     """A sentence may be louder than those that the range was measured with."""
     x = np.array([[-5.0] * 3, [4.0] * 3], np.float32)
-    assert np.abs(compute(finely_tabulated, x) - in_range(snake(x))).max() <= 0.65 * BYTE
+    assert np.abs(compute(x) - in_range(snake(x))).max() <= 0.65 * BYTE
 
 
 @pytest.mark.parametrize("x", [-1e30, 1e30, -np.inf, np.inf])
 def test_numbers_beyond_the_table_are_taken_for_its_ends(compute, x: float):
     """No index leads out of it."""
     end = TARGET[0] if x < 0 else TARGET[1]
-    assert np.abs(compute(finely_tabulated, np.full((1, 3), x, np.float32)) - end).max() <= BYTE
+    assert np.abs(compute(np.full((1, 3), x, np.float32)) - end).max() <= BYTE
 
 
 def test_a_silent_layer_has_a_table(compute):
     """Its range is empty."""
     silence = np.zeros((1, 3), np.float32)
-    assert np.abs(compute(finely_tabulated, silence, (0.0, 0.0))).max() <= BYTE
+    assert np.abs(compute(silence, (0.0, 0.0))).max() <= BYTE
