@@ -52,8 +52,9 @@ def convert(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            help="Accept integers up to NAME=VALUE, NAME one of logit_error, top1_agreement,"
-            " mel_error, waveform_distance. May be repeated."
+            metavar="NAME=VALUE",
+            help="Another threshold for refusing the bundle; NAME is logit_error, top1_agreement,"
+            " mel_error or waveform_distance. May be repeated.",
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -82,11 +82,12 @@ def test_int8_is_judged(utterd, tmp_path: Path):
     assert 0 < open_bundle(bundle).manifest.quality.logit_error < 0.05
 
 
-def test_poor_int8_is_refused(utterd, tmp_path: Path):
+@pytest.mark.parametrize("limit", ["0.0001", "nan"])
+def test_poor_int8_is_refused(utterd, tmp_path: Path, limit: str):
     """Above a limit, convert says how far int8 is and what to do, and leaves nothing."""
     bundle = tmp_path / "bundle"
 
-    ran = utterd("bundle", "convert", str(TINY), "-o", str(bundle), "--limit", "mel_error=0.0001")
+    ran = utterd("bundle", "convert", str(TINY), "-o", str(bundle), "--limit", f"mel_error={limit}")
 
     assert ran.status == ExitStatus.CONFIGURATION
     assert "mel_error is" in ran.err

@@ -11,6 +11,7 @@ from support.cosyvoice import DATA, PRESETS, TINY, Dims, flow_shapes, hift_shape
 from support.torch_zip import save_torch
 from utterd.engines.cosyvoice.bundle import Bundle, open_bundle, verify_files
 from utterd.engines.cosyvoice.conversion.convert import CHECKPOINT_FILES, convert
+from utterd.engines.cosyvoice.conversion.torch_file import read_torch_file
 from utterd.engines.cosyvoice.manifest import Precision
 from utterd.engines.cosyvoice.verification import verify
 from utterd.errors import ConfigurationError
@@ -122,6 +123,34 @@ def test_the_vocoder_may_stay_exact(tmp_path: Path):
     assert bundle.manifest.quality is not None
     assert bundle.manifest.quality.waveform_distance == 0
     assert bundle.manifest.quality.logit_error > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "what"),
+    [
+        ("llm.pt", "llm_decoder.weight", "logits"),
+        ("flow.pt", "decoder.estimator.final_proj.bias", "mel"),
+        ("hift.pt", "f0_predictor.condnet.0.bias", "f0"),
+        ("hift.pt", "ups.0.bias", "waveform"),
+    ],
+)
+def test_weights_that_overflow_are_told(
+    checkpoint: Path, tmp_path: Path, name: str, tensor: str, what: str
+):
+    """Integers can't be judged by numbers that are none, so the file that makes them is named."""
+    tensors = dict(read_torch_file(TINY / name))
+    tensors[tensor] = np.full_like(tensors[tensor], 3e38)
+    save_torch(checkpoint / name, tensors)
+
+    with pytest.raises(ConfigurationError, match=f"{what} in float32 holds .*: {name} is damaged"):
+        convert(
+            checkpoint,
+            tmp_path / "bundle",
+            precision=Precision.INT8,
+            report=lambda _step: None,
+        )
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint"]
 
 
 def test_no_pair_of_products_of_an_int7_bundle_exceeds_16_bits(tiny_int7: Bundle):

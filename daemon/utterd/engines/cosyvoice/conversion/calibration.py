@@ -17,6 +17,7 @@ from utterd.engines.cosyvoice.model.language_model import SpeechLM
 from utterd.engines.cosyvoice.model.stft import Stft
 from utterd.engines.cosyvoice.model.text_encoder import TextEncoder
 from utterd.engines.cosyvoice.model.vocoder import Vocoder
+from utterd.errors import ConfigurationError
 
 # The beginnings, in tokens of multilingual.tiktoken, of "今天天气很好，我们一起去公园散步吧。",
 # "The train to the coast leaves at seven in the morning.", "駅の前に新しい本屋ができました。",
@@ -66,6 +67,9 @@ def record(bundle: Bundle) -> tuple[list[Recording], NDArray[np.float32]]:
     Returns:
         The recordings, and the largest magnitudes of the language model's keys and values in them,
         (layers, 2, heads, head width).
+
+    Raises:
+        ConfigurationError: a stage gives NaN or infinity, as damaged weights do.
     """
     spoken, peaks = _spoken(bundle)
     flow, vocoder = Flow(bundle), Vocoder(bundle)
@@ -74,10 +78,11 @@ def record(bundle: Bundle) -> tuple[list[Recording], NDArray[np.float32]]:
         random = np.random.default_rng(number)
         frames = flow.mel_length(len(tokens))
         noise = random.standard_normal((frames, bundle.manifest.flow.mel_bins), dtype=np.float32)
-        mel = flow.mel(tokens, speaker, noise)
+        mel = _finite(flow.mel(tokens, speaker, noise), "mel", "flow.pt")
         drawn = vocoder.draw(frames, random)
-        source = vocoder.source(vocoder.f0(mel), drawn.phase, drawn.noise)
-        waveform = vocoder.waveform(mel, source)
+        f0 = _finite(vocoder.f0(mel), "f0", "hift.pt")
+        source = vocoder.source(f0, drawn.phase, drawn.noise)
+        waveform = _finite(vocoder.waveform(mel, source), "waveform", "hift.pt")
         recordings.append(Recording(text, speaker, tokens, logits, noise, mel, source, waveform))
     return recordings, peaks
 
@@ -138,17 +143,27 @@ def _spoken(bundle: Bundle) -> tuple[list[_Spoken], NDArray[np.float32]]:
         speaker = voices[number % len(voices)].speaker
         prompt = model.prompt(encoder.encode(text), speaker)
         cache = model.new_cache(rows=1, capacity=len(prompt) + _SPEECH_TOKENS)
-        logits = [model.join(cache, 0, prompt)]
+        logits = [_finite(model.join(cache, 0, prompt), "logits", "llm.pt")]
         tokens = [_draw(logits[0], random)]
         while len(tokens) < _SPEECH_TOKENS:
-            logits.append(model.step(cache, [0], np.array(tokens[-1:]))[0])
-            tokens.append(_draw(logits[-1], random))
+            step = model.step(cache, [0], np.array(tokens[-1:]))[0]
+            logits.append(_finite(step, "logits", "llm.pt"))
+            tokens.append(_draw(step, random))
         spoken.append((text, speaker, np.array(tokens, np.int64), np.stack(logits)))
         for layer in range(dims.layers):
             for kind, memory in enumerate((cache.keys(layer), cache.values(layer))):
                 magnitudes = np.abs(memory[0, :, : cache.clock]).max(axis=1)
                 peaks[layer, kind] = np.maximum(peaks[layer, kind], magnitudes)
     return spoken, peaks
+
+
+def _finite(numbers: NDArray[np.float32], what: str, file: str) -> NDArray[np.float32]:
+    if not np.isfinite(numbers).all():
+        raise ConfigurationError(
+            f"the checkpoint's {what} in float32 holds NaN or infinity: {file} is damaged, copy it"
+            " again"
+        )
+    return numbers
 
 
 def _draw(logits: NDArray[np.float32], random: np.random.Generator) -> int:

@@ -14,6 +14,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+
 from utterd.engines.cosyvoice.bundle import TOKENIZER_NAME, Bundle, open_bundle
 from utterd.engines.cosyvoice.conversion.calibration import Recording, judge, observe, record
 from utterd.engines.cosyvoice.conversion.checkpoint import (
@@ -111,7 +113,9 @@ def convert(
         bundle = _write(source, _Arithmetic(), scratch / Precision.FLOAT32)
         if precision is not Precision.FLOAT32:
             arithmetic = _Arithmetic(precision, vocoder or precision)
-            bundle = _quantize(source, bundle, arithmetic, scratch, limits)
+            # What overflows is refused with its stage, so numpy needn't warn.
+            with np.errstate(over="ignore", invalid="ignore"):
+                bundle = _quantize(source, bundle, arithmetic, scratch, limits)
         bundle.directory.rename(out)
     return Conversion(
         bundle=open_bundle(out),
@@ -189,7 +193,10 @@ def _quantize(
     poor = [
         name
         for name, limit in limits.model_dump().items()
-        if (getattr(quality, name) < limit if name in AT_LEAST else getattr(quality, name) > limit)
+        # Whatever is compared with NaN is false, so NaN is poor.
+        if not (
+            getattr(quality, name) >= limit if name in AT_LEAST else getattr(quality, name) <= limit
+        )
     ]
     if poor:
         found = ", ".join(
