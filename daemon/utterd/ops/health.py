@@ -78,13 +78,13 @@ class HealthRoutes:
     async def live(self, _request: web.Request) -> web.Response:
         """200 while the daemon makes progress, 503 when only a restart can help."""
         alive = self._is_alive()
-        return web.json_response({"alive": alive}, status=_status_of(alive))
+        return web.json_response({"alive": alive}, status=_status_of(is_good=alive))
 
     async def ready(self, _request: web.Request) -> web.Response:
         """200 while a job that is published now would be taken here; each check by its name."""
         status = self._status()
         body = {"ready": status.is_ready, "checks": dict(status.checks), "status": status.sentence}
-        return web.json_response(body, status=_status_of(status.is_ready))
+        return web.json_response(body, status=_status_of(is_good=status.is_ready))
 
     async def status(self, _request: web.Request) -> web.Response:
         status = self._status()
@@ -115,8 +115,8 @@ class HealthRoutes:
         return web.Response(text=page, content_type="text/html", headers=_PAGE_HEADERS)
 
 
-def _status_of(good: bool) -> HTTPStatus:  # noqa: FBT001 - its only meaning
-    return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+def _status_of(*, is_good: bool) -> HTTPStatus:
+    return HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
 
 
 class BoundedConnections:

@@ -60,7 +60,7 @@ def test_a_voice_reads_what_any_of_its_languages_reads():
         ("€ + %", False),
     ],
 )
-def test_only_letters_and_digits_are_speakable(text: str, speakable: bool):  # noqa: FBT001 - a parameter of the table
+def test_only_letters_and_digits_are_speakable(text: str, *, speakable: bool):
     """White space, emoji and punctuation alone say nothing (T-47, T-48)."""
     assert is_speakable(text) is speakable
 

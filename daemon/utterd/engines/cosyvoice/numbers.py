@@ -10,7 +10,10 @@ import re
 # Longer ones are codes, which nobody reads as a number.
 _MAX_NUMBER_DIGITS = 9
 _DIGITS = {"zh": "零一二三四五六七八九", "ja": "〇一二三四五六七八九"}
-_ENGLISH_DIGITS = "zero one two three four five six seven eight nine".split()  # noqa: SIM905 - reads best
+_ENGLISH_DIGITS = (
+    *("zero", "one", "two", "three", "four"),
+    *("five", "six", "seven", "eight", "nine"),
+)
 _POINT = {"zh": "点", "ja": "点", "en": " point "}
 # China's mobile numbers, whose 1 is read so that it can't be heard as a 7.
 _MOBILE_NUMBER = re.compile(r"(?<!\d)1[3-9]\d{9}(?!\d)")

@@ -33,7 +33,7 @@ def most_at_once(cores: Cores, expected: int) -> int:
 
 
 @pytest.mark.parametrize(("count", "decoding", "expected"), [(4, False, 4), (2, True, 1)])
-def test_decoding_takes_a_core(count: int, decoding: bool, expected: int):  # noqa: FBT001 - a case
+def test_decoding_takes_a_core(count: int, expected: int, *, decoding: bool):
     """While the language model works, the others have a core less."""
     cores = Cores(count)
     assert not decoding or cores.claim(0)

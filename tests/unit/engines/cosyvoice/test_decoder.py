@@ -316,7 +316,7 @@ def test_a_cancel_is_seen_at_rest(bench: Bench, occupy: Callable[[ToyCores], Non
 
 
 @pytest.mark.parametrize("is_sound_made", [False, True])
-def test_takes_all_cores_where_nobody_else_does(bench: Bench, is_sound_made: bool):  # noqa: FBT001 - a case
+def test_takes_all_cores_where_nobody_else_does(bench: Bench, *, is_sound_made: bool):
     """A step spreads over them only while no sound is made beside it."""
     bench.cores.is_sound_made = is_sound_made
     bench.tokens(SPEAK, 5)

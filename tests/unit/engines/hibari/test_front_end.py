@@ -118,13 +118,13 @@ HOSTILE = st.one_of(
 # The first example of a process loads the model.
 @settings(deadline=None)
 @given(text=HOSTILE, normalize=st.booleans())
-def test_the_lexicon_reads_every_spoken_form(phonemes: Reader, text: str, normalize: bool):  # noqa: FBT001 - drawn
+def test_the_lexicon_reads_every_spoken_form(phonemes: Reader, text: str, *, normalize: bool):
     """No text of a segment's length makes the phonemizer raise."""
     phonemes(repair(text)[:240], normalize=normalize)
 
 
 @given(text=HOSTILE, normalize=st.booleans())
-def test_no_spoken_form_holds_a_phoneme_link(text: str, normalize: bool):  # noqa: FBT001 - drawn
+def test_no_spoken_form_holds_a_phoneme_link(text: str, *, normalize: bool):
     """No job reaches hibari's own notation for pronunciations."""
     spoken = spoken_form(repair(text), normalize=normalize)
     assert "](" not in spoken
