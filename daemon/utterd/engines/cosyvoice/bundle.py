@@ -1,7 +1,7 @@
 """A bundle: a directory of graphs, tables, tokenizer and voices, described by its manifest.
 
 Everything that decides how the voice sounds is in the manifest by its SHA-256, so the manifest's
-own digest stands for the bundle.
+own digest stands for the bundle. That one lies beside it, as `sha256sum` writes it.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from utterd.engines.cosyvoice.manifest import FORMAT_VERSION, MANIFEST_NAME, Man
 from utterd.errors import ConfigurationError
 
 TOKENIZER_NAME = "multilingual.tiktoken"
-VOICES_NAME = "voices.npy"
+_SEAL_NAME = f"{MANIFEST_NAME}.sha256"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,9 +104,10 @@ def open_bundle(directory: Path) -> Bundle:
     """Read a bundle's manifest. Digests of files are left to `verify_files`, for they take time.
 
     Raises:
-        ConfigurationError: there is no bundle, or another release of utterd made it.
+        ConfigurationError: there is no bundle, another release of utterd made it, or its manifest
+            was changed.
     """
-    path = directory / MANIFEST_NAME
+    path, seal = directory / MANIFEST_NAME, directory / _SEAL_NAME
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -123,7 +124,29 @@ def open_bundle(directory: Path) -> Bundle:
             f"{path} is not of format {FORMAT_VERSION} ({place}: {first['msg']}): convert the"
             " checkpoint again with this release"
         ) from error
-    return Bundle(directory, manifest, sha256(text).hexdigest())
+    digest = sha256(text).hexdigest()
+    try:
+        is_sealed = seal.read_text(encoding="utf-8") == _seal_of(digest)
+    except (OSError, UnicodeDecodeError):
+        is_sealed = False
+    if not is_sealed:
+        raise ConfigurationError(
+            f"{path} is not what {seal.name} tells of: copy both files again, or convert the"
+            " checkpoint again"
+        )
+    return Bundle(directory, manifest, digest)
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> Bundle:
+    """Make a bundle of a directory that holds all its files."""
+    text = manifest.model_dump_json(indent=2).encode()
+    (directory / MANIFEST_NAME).write_bytes(text)
+    (directory / _SEAL_NAME).write_text(_seal_of(sha256(text).hexdigest()), encoding="utf-8")
+    return open_bundle(directory)
+
+
+def _seal_of(digest: str) -> str:
+    return f"{digest}  {MANIFEST_NAME}\n"
 
 
 def verify_files(bundle: Bundle) -> Iterator[tuple[str, str | None]]:

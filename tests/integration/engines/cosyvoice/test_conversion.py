@@ -199,6 +199,28 @@ def test_a_manifest_of_another_release_is_refused(tmp_path: Path, text: str):
         open_bundle(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("manifest.json", b'"heads": 4', b'"heads": 0'),
+        ("manifest.json", b'"layers": 2', b'"layers": 9999999999'),
+        ("manifest.json.sha256", b"", b"\xff"),
+        ("manifest.json.sha256", b"manifest.json", b"other.json"),
+    ],
+)
+def test_a_changed_manifest_is_refused(
+    tiny: Bundle, tmp_path: Path, name: str, old: bytes, new: bytes
+):
+    """No dimension is believed that is not the conversion's."""
+    directory = Path(shutil.copytree(tiny.directory, tmp_path / "bundle"))
+    content = (directory / name).read_bytes()
+    assert old in content
+    (directory / name).write_bytes(content.replace(old, new, 1))
+
+    with pytest.raises(ConfigurationError, match=r"is not what manifest\.json\.sha256 tells of"):
+        open_bundle(directory)
+
+
 def test_a_directory_without_a_manifest_is_no_bundle(tmp_path: Path):
     """The error says how to make one."""
     with pytest.raises(ConfigurationError, match="utterd bundle convert"):

@@ -16,7 +16,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from utterd.engines.cosyvoice.bundle import TOKENIZER_NAME, Bundle, open_bundle
+from utterd.engines.cosyvoice.bundle import (
+    TOKENIZER_NAME,
+    Bundle,
+    open_bundle,
+    write_manifest,
+)
 from utterd.engines.cosyvoice.conversion.calibration import Recording, judge, observe, record
 from utterd.engines.cosyvoice.conversion.checkpoint import (
     hift_shape,
@@ -32,7 +37,6 @@ from utterd.engines.cosyvoice.conversion.weights import Array, open_weights
 from utterd.engines.cosyvoice.manifest import (
     DEFAULT_LIMITS,
     FORMAT_VERSION,
-    MANIFEST_NAME,
     FileFacts,
     Manifest,
     Precision,
@@ -210,7 +214,8 @@ def _quantize(
             f" with {' '.join(f'--limit {name}={getattr(quality, name):.3g}' for name in poor)}",
             quality,
         )
-    return _seal(bundle.directory, bundle.manifest.model_copy(update={"quality": quality}))
+    judged = bundle.manifest.model_copy(update={"quality": quality})
+    return write_manifest(bundle.directory, judged)
 
 
 def _measure_ranges(
@@ -239,7 +244,7 @@ def _write(source: _Source, arithmetic: _Arithmetic, out: Path) -> Bundle:
         with as_file(files("utterd.engines.cosyvoice").joinpath("assets", name)) as path:
             shutil.copyfile(path, out / name)
     source.report("digests")
-    return _seal(
+    return write_manifest(
         out,
         Manifest(
             format_version=FORMAT_VERSION,
@@ -256,12 +261,6 @@ def _write(source: _Source, arithmetic: _Arithmetic, out: Path) -> Bundle:
             files=_facts(out),
         ),
     )
-
-
-def _seal(directory: Path, manifest: Manifest) -> Bundle:
-    text = manifest.model_dump_json(indent=2)
-    (directory / MANIFEST_NAME).write_text(text, encoding="utf-8")
-    return open_bundle(directory)
 
 
 def _facts(directory: Path) -> dict[str, FileFacts]:
