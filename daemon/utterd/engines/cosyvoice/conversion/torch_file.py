@@ -27,7 +27,7 @@ _MAX_INSTRUCTIONS = 2_000_000
 _MAX_BYTEORDER_BYTES = 16
 _MAX_DIMENSIONS = 8
 _MAX_KEY_LENGTH = 512
-_SHOWN_CHARACTERS = 80
+_SHOWN_CHARACTERS = 160
 _LOCAL_HEADER_BYTES = 30
 _STORAGE_DTYPES = {
     "DoubleStorage": "<f8",
@@ -68,7 +68,8 @@ def read_torch_file(path: Path) -> object:
 
 def _shown(text: str) -> str:
     """Text of the file as a message may hold it."""
-    return text if text.isprintable() else ascii(text[:_SHOWN_CHARACTERS])
+    shown = text[:_SHOWN_CHARACTERS]
+    return shown if shown.isprintable() else ascii(shown)
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -302,7 +303,9 @@ class _Machine:
 
     def _stack_global(self, _argument: object) -> None:
         module, name = self._pop(2)
-        self._push_named(str(module), str(name))
+        if type(module) is not str or type(name) is not str:
+            _refuse("its pickle names a global by something else than text")
+        self._push_named(module, name)
 
     def _push_named(self, module: str, name: str) -> None:
         if module in {"torch", "torch.storage"} and name in _STORAGE_DTYPES:

@@ -76,6 +76,27 @@ def test_other_globals_are_refused(tmp_path: Path, name: str):
         read_torch_file(write_pickle(tmp_path / "x.pt", pickled))
 
 
+def test_a_global_is_named_by_text(tmp_path: Path):
+    """A list of itself, over and over, is a few bytes that would be gigabytes in a message."""
+    lists = b"]q\x00"
+    for level in range(1, 20):
+        lists += b"]q" + bytes([level]) + b"(" + (b"h" + bytes([level - 1])) * 10 + b"e"
+    pickled = b"\x80\x04" + lists + b"\x8c\x01x\x93."
+
+    with pytest.raises(ConfigurationError, match="something else than text"):
+        read_torch_file(write_pickle(tmp_path / "x.pt", pickled))
+
+
+def test_messages_are_short(tmp_path: Path):
+    """What a file calls its globals is not printed to the end."""
+    pickled = b"\x80\x02c" + b"m" * 1_000_000 + b"\nx\n."
+
+    with pytest.raises(ConfigurationError) as refused:
+        read_torch_file(write_pickle(tmp_path / "x.pt", pickled))
+
+    assert len(str(refused.value)) < 1000
+
+
 def test_a_tensor_past_its_storage_is_refused(tmp_path: Path):
     """A shape larger than the storage reads no memory beyond it."""
     path = tmp_path / "x.pt"
