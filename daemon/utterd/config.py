@@ -246,9 +246,10 @@ class EngineSettings(Section):
     """cosyvoice: segments that are spoken at once."""
     euler_steps: int = Field(default=10, ge=1, le=100)
     """cosyvoice: steps from noise to a spectrum. Fewer are faster and change the sound."""
-    cache_tokens: int = Field(default=2048, ge=256, le=8192)
+    cache_tokens: int = Field(default=2048, ge=512, le=8192)
     """cosyvoice: text and speech tokens of a segment, 50 of which are a second. More memory is
-    taken for more of them, at full size in int8 29 kB a row and token; longer speech is cut."""
+    taken for more of them, at full size in int8 29 kB a row and token; longer speech is cut, and
+    every segment has room for two speech tokens a text token."""
     workers: Parallel | None = None
     """Worker processes; default: one a usable core, and one in all for cosyvoice."""
     threads: Parallel | None = None

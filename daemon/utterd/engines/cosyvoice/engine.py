@@ -194,8 +194,11 @@ def load_engine(options: EngineOptions, *, threads: int) -> CosyVoiceEngine:
     # Beside the loading, since both take a second at full size.
     with ThreadPoolExecutor(1, thread_name_prefix="verify") as beside:
         verifying = beside.submit(_verify, bundle)
-        engine = CosyVoiceEngine(bundle, options, threads=threads)
-        verifying.result()
+        try:
+            engine = CosyVoiceEngine(bundle, options, threads=threads)
+        finally:
+            # A changed file is told as that, whatever else went wrong because of it.
+            verifying.result()
     engine.warm_up()
     return engine
 

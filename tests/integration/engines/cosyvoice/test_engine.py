@@ -1,6 +1,7 @@
 """The whole engine on tiny weights: what it makes is noise, of the right length."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -196,6 +197,15 @@ def test_a_file_with_another_digest_is_not_loaded(tiny: Bundle, tmp_path: Path, 
         (tmp_path / file.name).write_bytes(data)
     with pytest.raises(ConfigurationError, match=name):
         load_engine(EngineOptions(bundle=tmp_path), threads=1)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00v\x00" + b"{" * 118])
+def test_a_file_that_is_no_array_is_told_as_changed(tiny: Bundle, tmp_path: Path, content: bytes):
+    """Its digest says more than what numpy makes of it."""
+    directory = Path(shutil.copytree(tiny.directory, tmp_path / "bundle"))
+    (directory / "voices.npy").write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"voices\.npy has \d+ bytes, not"):
+        load_engine(EngineOptions(bundle=directory), threads=1)
 
 
 async def test_the_memory_of_a_worker_stays_flat_over_segments_of_all_lengths(tiny: Bundle):

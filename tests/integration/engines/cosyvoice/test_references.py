@@ -102,6 +102,15 @@ def flipped() -> bytes:
     return bytes(content)
 
 
+def flipped_lzma() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("x.npy", bytes(10_000))
+    content = bytearray(file.getvalue())
+    content[50] ^= 255
+    return bytes(content)
+
+
 def one_array() -> bytes:
     file = io.BytesIO()
     np.save(file, np.zeros(3))
@@ -109,7 +118,15 @@ def one_array() -> bytes:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", REFERENCE.read_bytes()[:500_000], flipped(), one_array(), header_of_much()]
+    "content",
+    [
+        b"",
+        REFERENCE.read_bytes()[:500_000],
+        flipped(),
+        flipped_lzma(),
+        one_array(),
+        header_of_much(),
+    ],
 )
 def test_a_damaged_reference_is_told_in_one_line(tiny: Bundle, tmp_path: Path, content: bytes):
     """A cut, changed or empty file, a lone array and a header that lies are refused by the path."""
@@ -120,3 +137,10 @@ def test_a_damaged_reference_is_told_in_one_line(tiny: Bundle, tmp_path: Path, c
         list(verify(tiny, path))
 
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/"])
+def test_a_reference_is_a_file(tiny: Bundle, path: str):
+    """A device would be read to no end."""
+    with pytest.raises(ConfigurationError, match="it is no file"):
+        list(verify(tiny, Path(path)))

@@ -81,7 +81,8 @@ class Vocoder:
         """
         spectrum = self._spectrum(mel, self._stft.forward(source), pair)
         log_magnitude, phase = np.split(spectrum, 2)
-        magnitude = np.minimum(np.exp(log_magnitude), np.float32(_MAX_MAGNITUDE))
+        with np.errstate(over="ignore"):
+            magnitude = np.minimum(np.exp(log_magnitude), np.float32(_MAX_MAGNITUDE))
         waveform = self._stft.inverse(magnitude, np.sin(phase))
         return np.clip(waveform, -self._dims.audio_limit, self._dims.audio_limit)
 
