@@ -1,4 +1,5 @@
 import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -82,20 +83,29 @@ def test_int8_is_judged(utterd, tmp_path: Path):
     assert 0 < open_bundle(bundle).manifest.quality.logit_error < 0.05
 
 
-@pytest.mark.parametrize("limit", ["0.0001", "nan"])
-def test_poor_int8_is_refused(utterd, tmp_path: Path, limit: str):
+def test_poor_int8_is_refused(utterd, tmp_path: Path):
     """Above a limit, convert says how far int8 is and what to do, and leaves nothing."""
     bundle = tmp_path / "bundle"
+    strict = ("--limit", "mel_error=0.0001", "--limit", "top1_agreement=1")
 
-    ran = utterd("bundle", "convert", str(TINY), "-o", str(bundle), "--limit", f"mel_error={limit}")
+    ran = utterd("bundle", "convert", str(TINY), "-o", str(bundle), *strict)
 
     assert ran.status == ExitStatus.CONFIGURATION
     assert "mel_error is" in ran.err
     assert "--limit mel_error=" in ran.err
     assert not bundle.exists()
+    advised = re.findall(r"--limit \S+=\S+", ran.err)
+    assert len(advised) == 2
+    as_advised = utterd(
+        *("bundle", "convert", str(TINY), "-o", str(bundle)),
+        *(word for limit in advised for word in limit.split()),
+    )
+    assert as_advised.status == ExitStatus.OK
 
 
-@pytest.mark.parametrize("limit", ["mel_error", "mel_error=much", "noise=1"])
+@pytest.mark.parametrize(
+    "limit", ["mel_error=nan", "mel_error=-1", "mel_error", "mel_error=much", "noise=1"]
+)
 def test_a_limit_that_is_none(utterd, tmp_path: Path, limit: str):
     """A misspelt limit is a usage error, before any work is done."""
     ran = utterd("bundle", "convert", str(TINY), "-o", str(tmp_path / "b"), "--limit", limit)

@@ -4,11 +4,13 @@ Everything that decides how the voice sounds is in the manifest by its SHA-256, 
 own digest stands for the bundle. That one lies beside it, as `sha256sum` writes it.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import file_digest, sha256
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -62,7 +64,7 @@ class Bundle:
         path = self._file(f"{name}.npy")
         try:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
+        except (ValueError, EOFError, SyntaxError, TokenError) as error:
             raise ConfigurationError(
                 f"{path} is cut or no array ({error}): convert the bundle again"
             ) from error
@@ -100,6 +102,17 @@ def preset_voice(speaker: NDArray[np.float32], mel_bins: int) -> VoicePrompt:
     )
 
 
+def check_path(directory: Path) -> None:
+    """Raise `ConfigurationError` if onnxruntime can't open files there."""
+    try:
+        os.fspath(directory).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(
+            f"{os.fspath(directory)!a} is not UTF-8, and onnxruntime opens nothing there: name"
+            " another place"
+        ) from error
+
+
 def open_bundle(directory: Path) -> Bundle:
     """Read a bundle's manifest. Digests of files are left to `verify_files`, for they take time.
 
@@ -107,6 +120,7 @@ def open_bundle(directory: Path) -> Bundle:
         ConfigurationError: there is no bundle, another release of utterd made it, or its manifest
             was changed.
     """
+    check_path(directory)
     path, seal = directory / MANIFEST_NAME, directory / _SEAL_NAME
     try:
         text = path.read_bytes()

@@ -6,6 +6,7 @@ from hashlib import sha256
 from utterd.engines.cosyvoice.bundle import Bundle, open_bundle
 from utterd.engines.cosyvoice.front_end import FRONT_END_VERSION
 from utterd.engines.cosyvoice.manifest import Precision
+from utterd.engines.cosyvoice.presets import PRESETS
 from utterd.engines.cosyvoice.tokenizer import VOCABULARY_SIZE, vocabulary_digest
 from utterd.engines.protocol import GIB, EngineInfo, EngineOptions, Voice
 from utterd.errors import ConfigurationError
@@ -15,17 +16,6 @@ ENGINE_VERSION = "1"
 """Part of the digest: it changes when the same bundle would sound different."""
 
 LANGUAGES = ("zh", "en", "ja", "yue", "ko")
-
-# Name in the checkpoint, name in ASCII, own language; in the order of their numbers.
-_PRESETS = (
-    ("中文女", "chinese_female", "zh"),
-    ("中文男", "chinese_male", "zh"),
-    ("日语男", "japanese_male", "ja"),
-    ("粤语女", "cantonese_female", "yue"),
-    ("英文女", "english_female", "en"),
-    ("英文男", "english_male", "en"),
-    ("韩语女", "korean_female", "ko"),
-)
 
 
 def describe(options: EngineOptions) -> EngineInfo:
@@ -89,7 +79,7 @@ def _voices(names: tuple[str, ...]) -> tuple[Voice, ...]:
             description=ascii_name.replace("_", ", ").capitalize(),
             aliases=(str(number), ascii_name, name),
         )
-        for number, (name, ascii_name, own) in enumerate(_PRESETS)
+        for number, (name, ascii_name, own) in enumerate(PRESETS)
         if name in names
     ]
     known = {voice.name for voice in presets}

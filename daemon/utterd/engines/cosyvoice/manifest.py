@@ -1,7 +1,7 @@
 """What `manifest.json` of a bundle says: the model's dimensions, its voices, a digest per file."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,7 +25,7 @@ class Precision(StrEnum):
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 class EncoderDims(_Part):
@@ -117,6 +117,10 @@ class VocoderDims(_Part):
     precision: Precision
 
 
+# At least zero also means a number, and not NaN.
+_Measure = Annotated[float, Field(ge=0)]
+
+
 class Quality(_Part):
     """How far an int8 or int7 bundle is from the same checkpoint in float32.
 
@@ -128,10 +132,10 @@ class Quality(_Part):
             mel and source.
     """
 
-    logit_error: float
-    top1_agreement: float
-    mel_error: float
-    waveform_distance: float
+    logit_error: _Measure
+    top1_agreement: _Measure
+    mel_error: _Measure
+    waveform_distance: _Measure
 
 
 DEFAULT_LIMITS = Quality(

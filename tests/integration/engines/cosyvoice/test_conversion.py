@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -125,9 +126,11 @@ def test_the_vocoder_may_stay_exact(tmp_path: Path):
     assert bundle.manifest.quality.logit_error > 0
 
 
+@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.INT8])
 @pytest.mark.parametrize(
     ("name", "tensor", "what"),
     [
+        ("llm.pt", "llm.encoders.0.self_attn.linear_pos.weight", "logits"),
         ("llm.pt", "llm_decoder.weight", "logits"),
         ("flow.pt", "decoder.estimator.final_proj.bias", "mel"),
         ("hift.pt", "f0_predictor.condnet.0.bias", "f0"),
@@ -135,9 +138,9 @@ def test_the_vocoder_may_stay_exact(tmp_path: Path):
     ],
 )
 def test_weights_that_overflow_are_told(
-    checkpoint: Path, tmp_path: Path, name: str, tensor: str, what: str
+    checkpoint: Path, tmp_path: Path, name: str, tensor: str, what: str, precision: Precision
 ):
-    """Integers can't be judged by numbers that are none, so the file that makes them is named."""
+    """A bundle that can't speak is not made, and the file that is the cause is named."""
     tensors = dict(read_torch_file(TINY / name))
     tensors[tensor] = np.full_like(tensors[tensor], 3e38)
     save_torch(checkpoint / name, tensors)
@@ -146,11 +149,53 @@ def test_weights_that_overflow_are_told(
         convert(
             checkpoint,
             tmp_path / "bundle",
-            precision=Precision.INT8,
+            precision=precision,
             report=lambda _step: None,
         )
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint"]
+
+
+def test_a_float32_bundle_has_a_float32_vocoder(tmp_path: Path):
+    """A wish that can't be had is not left out in silence."""
+    with pytest.raises(ConfigurationError, match="a float32 bundle has a float32 vocoder"):
+        convert(
+            TINY,
+            tmp_path / "bundle",
+            precision=Precision.FLOAT32,
+            vocoder=Precision.INT8,
+            report=lambda _step: None,
+        )
+
+
+def test_a_flipped_bit_is_found(checkpoint: Path, tmp_path: Path):
+    """The archive has a checksum of every storage, and no comparison with float32 would show it."""
+    content = bytearray((checkpoint / "flow.pt").read_bytes())
+    content[len(content) // 2] ^= 1
+    (checkpoint / "flow.pt").write_bytes(content)
+
+    with pytest.raises(ConfigurationError, match=r"flow\.pt is cut.*has not the bytes"):
+        attempt(checkpoint, tmp_path / "bundle")
+
+
+def test_a_path_that_is_not_utf8_is_refused_before_the_work(tmp_path: Path):
+    """Onnxruntime would open nothing there."""
+    with pytest.raises(ConfigurationError, match="is not UTF-8"):
+        attempt(TINY, tmp_path / os.fsdecode(b"\xff"))
+
+
+@pytest.mark.parametrize("place", ["a" * 300, "b" * 250 + "/c" * 10, "d" * 300 + "/e"])
+def test_names_that_are_too_long_are_told(tmp_path: Path, place: str):
+    """With what helps, which is not more room."""
+    (tmp_path / ("b" * 250)).touch()
+    with pytest.raises(ConfigurationError, match=r"can't be written.*: name another place$"):
+        attempt(TINY, tmp_path / place)
+
+
+def test_a_checkpoint_whose_name_is_too_long_is_told(tmp_path: Path):
+    """As every file that can't be read."""
+    with pytest.raises(ConfigurationError, match="can't be read"):
+        attempt(tmp_path / ("a" * 300), tmp_path / "bundle")
 
 
 def test_no_pair_of_products_of_an_int7_bundle_exceeds_16_bits(tiny_int7: Bundle):
@@ -237,9 +282,11 @@ def test_our_checkpoints_have_the_released_layout(name: str, shapes):
     assert {key: list(shape) for key, shape in shapes(Dims()).items()} == released
 
 
-@pytest.mark.parametrize("name", ["", " ", "a/b", "a\\b", "..\\x", "x" * 129])
+@pytest.mark.parametrize(
+    "name", ["", " ", "a/b", "a\\b", "..\\x", "x" * 129, "0", "english_male", "default"]
+)
 def test_a_voice_needs_a_name(checkpoint: Path, tmp_path: Path, name: str):
-    """A voice whose name can't be typed or would be a path is refused."""
+    """A voice whose name can't be typed, would be a path or means a preset is refused."""
     save_torch(checkpoint / "spk2info.pt", {name: {"embedding": np.ones((1, 192))}})
 
     with pytest.raises(ConfigurationError, match=r"spk2info\.pt: a voice can't have the name"):

@@ -61,8 +61,10 @@ class Recording:
     waveform: NDArray[np.float32]
 
 
-def record(bundle: Bundle) -> tuple[list[Recording], NDArray[np.float32]]:
-    """Speak every sentence, each with another voice. The same bundle gives the same.
+def record(
+    bundle: Bundle, *, sentences: int = len(_SENTENCES)
+) -> tuple[list[Recording], NDArray[np.float32]]:
+    """Speak some sentences, each with another voice. The same bundle gives the same.
 
     Returns:
         The recordings, and the largest magnitudes of the language model's keys and values in them,
@@ -71,7 +73,7 @@ def record(bundle: Bundle) -> tuple[list[Recording], NDArray[np.float32]]:
     Raises:
         ConfigurationError: a stage gives NaN or infinity, as damaged weights do.
     """
-    spoken, peaks = _spoken(bundle)
+    spoken, peaks = _spoken(bundle, sentences)
     flow, vocoder = Flow(bundle), Vocoder(bundle)
     recordings = []
     for number, (text, speaker, tokens, logits) in enumerate(spoken):
@@ -129,14 +131,14 @@ def judge(bundle: Bundle, recordings: list[Recording]) -> Quality:
 _Spoken = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]
 
 
-def _spoken(bundle: Bundle) -> tuple[list[_Spoken], NDArray[np.float32]]:
-    """Draw speech tokens for every sentence from the likeliest ones, the end left out."""
+def _spoken(bundle: Bundle, sentences: int) -> tuple[list[_Spoken], NDArray[np.float32]]:
+    """Draw speech tokens for each sentence from the likeliest ones, the end left out."""
     dims = bundle.manifest.language_model
     peaks = np.full((dims.layers, 2, dims.heads, dims.head_width), 1e-6, np.float32)
     encoder, model = TextEncoder(bundle), SpeechLM(bundle)
     voices = list(bundle.voices.values())
     spoken = []
-    for number, sentence in enumerate(_SENTENCES):
+    for number, sentence in enumerate(_SENTENCES[:sentences]):
         random = np.random.default_rng(number)
         # A checkpoint with a smaller vocabulary, as tests have it, gets some text as well.
         text = np.array(sentence, np.int64) % bundle.manifest.text_vocabulary
@@ -189,12 +191,16 @@ def _forced(bundle: Bundle, recordings: list[Recording]) -> list[NDArray[np.floa
 
 
 def _relative_error(found: list[NDArray[np.float32]], wanted: list[NDArray[np.float32]]) -> float:
-    """Root mean square of the difference over the standard deviation of what is wanted."""
+    """Root mean square of the difference over the standard deviation of what is wanted.
+
+    Infinite when something found is no number.
+    """
     difference = np.concatenate(
         [(a - b).reshape(-1) for a, b in zip(found, wanted, strict=True)], dtype=np.float64
     )
     spread = np.concatenate([part.reshape(-1) for part in wanted], dtype=np.float64).std()
-    return float(np.sqrt(np.square(difference).mean()) / max(float(spread), 1e-12))
+    error = float(np.sqrt(np.square(difference).mean()) / max(float(spread), 1e-12))
+    return error if np.isfinite(error) else float("inf")
 
 
 def _log_spectrum(waveform: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -36,6 +36,7 @@ from utterd.engines.cosyvoice.manifest import (
     Sampling,
     VocoderDims,
 )
+from utterd.engines.cosyvoice.presets import RESERVED_NAMES
 from utterd.errors import ConfigurationError
 
 # Position tables are made once, and no sequence may be longer. A segment has at most 80 text
@@ -213,7 +214,8 @@ def write_voices(checkpoint: Path, speaker_width: int, out: Path) -> tuple[str, 
         if not _is_voice_name(name):
             raise ConfigurationError(
                 f"{path}: a voice can't have the name {name!a}: use the released file, or a name of"
-                f" 1 to {_MAX_VOICE_NAME} characters that can be printed, without slashes"
+                f" 1 to {_MAX_VOICE_NAME} characters that can be printed, without slashes, which is"
+                " no preset's number or ASCII name"
             )
         embedding = entry.get("embedding") if isinstance(entry, dict) else None
         if (
@@ -244,6 +246,7 @@ def _is_voice_name(name: object) -> bool:
         and name == name.strip()
         and name.isprintable()
         and not {"/", "\\"} & set(name)
+        and name not in RESERVED_NAMES
     )
 
 

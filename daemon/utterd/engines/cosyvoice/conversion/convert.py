@@ -1,24 +1,23 @@
 """`utterd bundle convert`: an official directory becomes a bundle."""
 
-import errno
 import os
 import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from hashlib import file_digest
 from importlib.resources import as_file, files
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from utterd.engines.cosyvoice.bundle import (
     TOKENIZER_NAME,
     Bundle,
+    check_path,
     open_bundle,
     write_manifest,
 )
@@ -30,6 +29,8 @@ from utterd.engines.cosyvoice.conversion.checkpoint import (
     write_llm,
     write_voices,
 )
+from utterd.engines.cosyvoice.conversion.faults import read_fault
+from utterd.engines.cosyvoice.conversion.scratch import scratch_directory
 from utterd.engines.cosyvoice.conversion.settings import CheckpointSettings, read_settings
 from utterd.engines.cosyvoice.conversion.static_quantization import LayerRange, merge_ranges
 from utterd.engines.cosyvoice.conversion.vocoder import HiftWriter
@@ -47,8 +48,6 @@ from utterd.errors import ConfigurationError
 
 CHECKPOINT_FILES = ("cosyvoice.yaml", "llm.pt", "flow.pt", "hift.pt", "spk2info.pt")
 _ASSETS = (TOKENIZER_NAME, f"{TOKENIZER_NAME}.LICENSE", "NOTICE", "LICENSE")
-
-_MEBIBYTE = 1024 * 1024
 
 AT_LEAST = frozenset({"top1_agreement"})
 """The measures of which more is better."""
@@ -92,8 +91,7 @@ def convert(
         checkpoint: a directory with `CHECKPOINT_FILES`.
         out: the directory to make; it must not exist.
         precision: of the large matrix products.
-        vocoder: of the vocoder's convolutions, unless the bundle is float32; None is the bundle's
-            own.
+        vocoder: of the vocoder's convolutions; None is the bundle's own.
         report: called with a few words at the start of each step.
         limits: how far a bundle that is not float32 may be from it.
 
@@ -103,61 +101,39 @@ def convert(
         PoorQualityError: the bundle is further from float32 than the limits allow.
     """
     started_s = time.monotonic()
-    missing = [name for name in CHECKPOINT_FILES if not (checkpoint / name).is_file()]
+    if precision is Precision.FLOAT32 and vocoder not in {None, precision}:
+        raise ConfigurationError(
+            f"a float32 bundle has a float32 vocoder, not {vocoder}: leave that out, or choose"
+            " another precision for the bundle"
+        )
+    try:
+        missing = [name for name in CHECKPOINT_FILES if not (checkpoint / name).is_file()]
+    except OSError as error:
+        raise read_fault(checkpoint, error) from error
     if missing:
         raise ConfigurationError(
             f"{checkpoint} lacks {', '.join(missing)}: name the directory of CosyVoice-300M-SFT as"
             " it was released"
         )
-    # A link that leads nowhere does not exist, and is in the way all the same.
-    if out.exists() or out.is_symlink():
+    check_path(out)
+    # A link that leads nowhere is in the way as well.
+    if os.path.lexists(out):
         raise ConfigurationError(f"{out} exists: name a new directory, or remove it first")
     source = _Source(checkpoint, read_settings(checkpoint / "cosyvoice.yaml"), report)
-    with _scratch(out) as scratch:
+    # What overflows is refused with its stage, so numpy needn't warn.
+    with scratch_directory(out) as scratch, np.errstate(over="ignore", invalid="ignore"):
         bundle = _write(source, _Arithmetic(), scratch / Precision.FLOAT32)
-        if precision is not Precision.FLOAT32:
+        if precision is Precision.FLOAT32:
+            source.report("a sentence")
+            record(bundle, sentences=1)
+        else:
             arithmetic = _Arithmetic(precision, vocoder or precision)
-            # What overflows is refused with its stage, so numpy needn't warn.
-            with np.errstate(over="ignore", invalid="ignore"):
-                bundle = _quantize(source, bundle, arithmetic, scratch, limits)
+            bundle = _quantize(source, bundle, arithmetic, scratch, limits)
         bundle.directory.rename(out)
     return Conversion(
         bundle=open_bundle(out),
         duration_s=time.monotonic() - started_s,
         peak_memory_bytes=_peak_memory_bytes(),
-    )
-
-
-@contextmanager
-def _scratch(out: Path) -> Iterator[Path]:
-    """A directory beside `out` that is gone at the end; what can't be written is told."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as directory:
-            scratch = Path(directory)
-            try:
-                yield scratch
-            except OSError as error:
-                raise _unwritable(error, _last_written(scratch) or out) from error
-    except OSError as error:
-        raise _unwritable(error, out.parent) from error
-
-
-def _last_written(directory: Path) -> Path | None:
-    """A full disk does not say which file it was full for: it is the one that was last in hand."""
-    written = [path for path in directory.rglob("*") if path.is_file()]
-    return max(written, key=lambda path: path.stat().st_mtime_ns, default=None)
-
-
-def _unwritable(error: OSError, path: Path) -> ConfigurationError:
-    named = error.filename or path
-    existing = next(parent for parent in path.absolute().parents if parent.exists())
-    free = shutil.disk_usage(existing).free // _MEBIBYTE
-    # numpy says how many numbers it wrote, and not why it wrote no more.
-    reason = error.strerror or (str(error) if free else os.strerror(errno.ENOSPC))
-    return ConfigurationError(
-        f"{named} can't be written ({reason}): {free} MiB of its disk are free."
-        " Make room, or name another place"
     )
 
 
@@ -197,10 +173,7 @@ def _quantize(
     poor = [
         name
         for name, limit in limits.model_dump().items()
-        # Whatever is compared with NaN is false, so NaN is poor.
-        if not (
-            getattr(quality, name) >= limit if name in AT_LEAST else getattr(quality, name) <= limit
-        )
+        if (getattr(quality, name) < limit if name in AT_LEAST else getattr(quality, name) > limit)
     ]
     if poor:
         found = ", ".join(
@@ -211,11 +184,17 @@ def _quantize(
         raise PoorQualityError(
             f"{precision} is too far from float32: {found}. Convert with --precision float32, or"
             " if only the waveform is with --vocoder float32, or accept it"
-            f" with {' '.join(f'--limit {name}={getattr(quality, name):.3g}' for name in poor)}",
+            f" with {' '.join(f'--limit {name}={_limit_for(quality, name)}' for name in poor)}",
             quality,
         )
     judged = bundle.manifest.model_copy(update={"quality": quality})
     return write_manifest(bundle.directory, judged)
+
+
+def _limit_for(quality: Quality, name: str) -> Decimal:
+    """The nearest limit of three digits that the quality keeps."""
+    rounding = ROUND_FLOOR if name in AT_LEAST else ROUND_CEILING
+    return Context(prec=3, rounding=rounding).create_decimal_from_float(getattr(quality, name))
 
 
 def _measure_ranges(

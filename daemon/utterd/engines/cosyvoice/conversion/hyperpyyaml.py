@@ -4,13 +4,14 @@ The file is HyperPyYAML: its tags ask for imports and calls. Here a tagged mappi
 tagged list a list, and `!ref <name>` the value under that name. Nothing is imported or called.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 
-from utterd.engines.cosyvoice.conversion.read_fault import read_fault
+from utterd.engines.cosyvoice.conversion.faults import read_fault, shown
 from utterd.errors import ConfigurationError
 
 # The released file has 8 KiB and a few hundred values.
@@ -62,7 +63,7 @@ def read_hyperpyyaml(path: Path) -> dict[str, Any]:
     ) as error:
         # Several lines of the parser become one.
         reason = " ".join(str(error).split())
-        raise ConfigurationError(f"{path} is not YAML ({reason}): copy it again") from error
+        raise ConfigurationError(f"{path} is not YAML ({shown(reason)}): copy it again") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -95,6 +96,7 @@ def _expanded(path: Path, node: yaml.Node | None, counts: dict[int, int]) -> int
         parts: list[yaml.Node] = []
         match node:
             case yaml.MappingNode():
+                _refuse_twins(path, node)
                 parts = [part for pair in node.value for part in pair]
             case yaml.SequenceNode():
                 parts = node.value
@@ -102,6 +104,12 @@ def _expanded(path: Path, node: yaml.Node | None, counts: dict[int, int]) -> int
     elif not counts[id(node)]:
         raise ConfigurationError(f"{path}: an alias stands inside of its own anchor: copy it again")
     return counts[id(node)]
+
+
+def _refuse_twins(path: Path, node: yaml.MappingNode) -> None:
+    keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+    if twins := [key for key, count in keys.items() if count > 1]:
+        raise ConfigurationError(f"{path}: {shown(twins[0])} stands there twice: copy it again")
 
 
 class _Resolver:
@@ -124,7 +132,7 @@ class _Resolver:
             case _Reference():
                 if value in trail:
                     raise ConfigurationError(
-                        f"{self._path}: <{value.path[0]}> refers to itself: copy it again"
+                        f"{self._path}: <{shown(value.path[0])}> refers to itself: copy it again"
                     )
                 return self.resolve(self._target(value), (*trail, value))
         return value
@@ -133,6 +141,8 @@ class _Resolver:
         target: Any = self._root
         for name in reference.path:
             if not isinstance(target, dict) or name not in target:
-                raise ConfigurationError(f"{self._path}: <{name}> is not defined: copy it again")
+                raise ConfigurationError(
+                    f"{self._path}: <{shown(name)}> is not defined: copy it again"
+                )
             target = target[name]
         return target

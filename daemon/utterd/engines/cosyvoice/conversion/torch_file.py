@@ -10,6 +10,7 @@ import pickle
 import pickletools
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from utterd.engines.cosyvoice.conversion.read_fault import read_fault
+from utterd.engines.cosyvoice.conversion.faults import read_fault, shown
 from utterd.errors import ConfigurationError
 
 # The released files have about 100 KiB of pickle and 30,000 instructions.
@@ -27,7 +28,6 @@ _MAX_INSTRUCTIONS = 2_000_000
 _MAX_BYTEORDER_BYTES = 16
 _MAX_DIMENSIONS = 8
 _MAX_KEY_LENGTH = 512
-_SHOWN_CHARACTERS = 160
 _LOCAL_HEADER_BYTES = 30
 _STORAGE_DTYPES = {
     "DoubleStorage": "<f8",
@@ -61,15 +61,9 @@ def read_torch_file(path: Path) -> object:
         *(ValueError, KeyError, IndexError, TypeError, AttributeError),
     ) as error:
         raise ConfigurationError(
-            f"{path} is cut, or torch.save did not write it ({_shown(str(error))}): copy it again,"
+            f"{path} is cut, or torch.save did not write it ({shown(str(error))}): copy it again,"
             " or save it again with torch 1.6 or newer"
         ) from error
-
-
-def _shown(text: str) -> str:
-    """Text of the file as a message may hold it."""
-    shown = text[:_SHOWN_CHARACTERS]
-    return shown if shown.isprintable() else ascii(shown)
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -84,6 +78,7 @@ class _Archive:
         if len(pickles) != 1:
             raise ValueError(f"it has {len(pickles)} members data.pkl, not one")
         self._archive = archive
+        self._checked: set[str] = set()
         self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
         self._prefix = pickles[0].filename.removesuffix("data.pkl")
         if self._prefix + "byteorder" in archive.namelist():
@@ -101,9 +96,14 @@ class _Archive:
         name_length, extra_length = struct.unpack_from("<HH", header, 26)
         start = info.header_offset + _LOCAL_HEADER_BYTES + name_length + extra_length
         length = count * np.dtype(dtype).itemsize
-        if not 0 <= length <= info.file_size or not 0 <= start <= self._bytes.size - length:
+        if not 0 <= length <= info.file_size or not 0 <= start <= self._bytes.size - info.file_size:
             raise ValueError(f"its member {info.filename} is shorter than {length} bytes")
-        return self._bytes[start : start + length].view(dtype)
+        content = self._bytes[start : start + info.file_size]
+        # torch can be told to write 0 in its place.
+        if info.CRC and key not in self._checked and zlib.crc32(content.data) != info.CRC:
+            raise ValueError(f"its member {info.filename} has not the bytes that were written")
+        self._checked.add(key)
+        return content[:length].view(dtype)
 
     def _small_member(self, name: str, limit: int) -> bytes:
         info = self._stored(name)
@@ -295,6 +295,8 @@ class _Machine:
         for key, value in zip(items[::2], items[1::2], strict=True):
             if type(key) is not str or len(key) > _MAX_KEY_LENGTH or not key.isprintable():
                 _refuse("a name in it is no text that can be printed")
+            if key in self._stack[-1]:
+                _refuse(f"the name {shown(key)} stands in it twice")
             self._stack[-1][key] = value
 
     def _global(self, argument: str) -> None:
@@ -311,9 +313,11 @@ class _Machine:
         if module in {"torch", "torch.storage"} and name in _STORAGE_DTYPES:
             self._stack.append(_StorageType(_STORAGE_DTYPES[name]))
             return
+        if module == "torch" and name.endswith("Storage"):
+            _refuse(f"its tensors are a {shown(name)}: save them as float32")
         if (module, name) not in _FUNCTIONS:
             _refuse(
-                f"its pickle asks for {_shown(f'{module}.{name}')}, and only tensors are read. It"
+                f"its pickle asks for {shown(f'{module}.{name}')}, and only tensors are read. It"
                 " is no plain state dict, or somebody tampered with it: use the released file"
             )
         self._stack.append(_FUNCTIONS[module, name])

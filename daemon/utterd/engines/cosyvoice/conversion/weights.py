@@ -123,7 +123,13 @@ def open_weights(path: Path, *, partly: bool = False) -> Iterator[Weights]:
             if isinstance(tensor, int | float):
                 continue
             raise ConfigurationError(f"{path}: the entry {name!r} is no tensor")
-        tensors[reduce(str.removeprefix, _WRAPPERS, name)] = tensor
+        bare = reduce(str.removeprefix, _WRAPPERS, name)
+        if bare in tensors:
+            raise ConfigurationError(
+                f"{path} has the tensor {bare} twice, with and without a prefix: use the released"
+                " file"
+            )
+        tensors[bare] = tensor
     weights = Weights(path, tensors)
     yield weights
     if not partly:

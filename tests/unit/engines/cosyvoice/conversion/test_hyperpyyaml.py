@@ -58,6 +58,8 @@ def test_nothing_is_called(tmp_path: Path):
         ("a: !!bool x", "is not YAML"),
         ("a: " + "[" * 2000 + "]" * 2000, "is not YAML"),
         ("a: &a [*a]", "inside of its own anchor"),
+        ("a: {b: 1, b: 2}", "b stands there twice"),
+        ('a: !ref "<\\e31m>"', r"<'\\x1b31m'> is not defined"),
         ("x: " + "y" * 300_000, "is larger than"),
     ],
 )

@@ -97,6 +97,22 @@ def test_messages_are_short(tmp_path: Path):
     assert len(str(refused.value)) < 1000
 
 
+def test_a_name_that_stands_twice_is_refused(tmp_path: Path):
+    """Nobody can tell which of the two is meant."""
+    pickled = b"\x80\x02}(X\x01\0\0\0aK\x01X\x01\0\0\0aK\x02u."
+
+    with pytest.raises(ConfigurationError, match="the name a stands in it twice"):
+        read_torch_file(write_pickle(tmp_path / "x.pt", pickled))
+
+
+def test_tensors_that_numpy_does_not_have_are_told(tmp_path: Path):
+    """That is no reason to suspect the file."""
+    pickled = b"\x80\x02ctorch\nBFloat16Storage\n."
+
+    with pytest.raises(ConfigurationError, match="BFloat16Storage: save them as float32"):
+        read_torch_file(write_pickle(tmp_path / "x.pt", pickled))
+
+
 def test_a_tensor_past_its_storage_is_refused(tmp_path: Path):
     """A shape larger than the storage reads no memory beyond it."""
     path = tmp_path / "x.pt"

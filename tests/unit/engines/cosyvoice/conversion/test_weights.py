@@ -54,6 +54,18 @@ def test_a_missing_tensor_is_named(tmp_path: Path):
         weights.take("a.bias")
 
 
+def test_a_tensor_with_and_without_a_prefix_is_refused(tmp_path: Path):
+    """One of them would be left out in silence."""
+    path = tmp_path / "hift.pt"
+    save_torch(path, {"a.weight": WEIGHT, "generator.a.weight": WEIGHT})
+
+    with (
+        pytest.raises(ConfigurationError, match=r"hift\.pt has the tensor a\.weight twice"),
+        open_weights(path),
+    ):
+        pass
+
+
 def test_unknown_tensors_are_named(tmp_path: Path):
     """Tensors that nobody used are refused by their names, for the model would sound otherwise."""
     path = tmp_path / "llm.pt"
