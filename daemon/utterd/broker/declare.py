@@ -1,6 +1,6 @@
 """Declares a topology on a broker, or finds where the broker's own differs."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import cast
 
@@ -9,31 +9,28 @@ from aio_pika.exceptions import ChannelClosed, ChannelNotFoundEntity, ChannelPre
 from aiormq.exceptions import ChannelAccessRefused, ChannelLockedResource
 from pamqp.common import Arguments
 
-from utterd.broker.topology import Argument, Exchange, Queue, Topology
+from utterd.broker.topology import Argument, Binding, Exchange, Queue, Topology
 from utterd.errors import ConfigurationError
 
 _Declaration = Callable[[AbstractConnection], Awaitable[None]]
 
 
 async def apply(connection: AbstractConnection, topology: Topology) -> None:
-    """Declare whatever is missing.
+    """Declare whatever is missing, exchanges last and each bound at once.
 
     Raises:
         ConfigurationError: something stands with other arguments, each difference is named; or
             the broker's user may not declare.
     """
     with _refusals_raised():
-        differences = [
-            difference
-            for declaration in _declarations(topology)
-            if (difference := await _difference(connection, declaration))
-        ]
-        if differences:
-            raise ConfigurationError(_report(differences))
-        async with connection.channel() as channel:
-            for binding in topology.bindings:
-                queue = await channel.get_queue(binding.queue, ensure=False)
-                await queue.bind(binding.exchange, binding.routing_key)
+        found = [await _difference(connection, _active_queue(queue)) for queue in topology.queues]
+        for exchange in topology.exchanges:
+            found.append(await _difference(connection, _active_exchange(exchange)))
+            if not any(found):
+                await _bind(connection, topology.bindings_of(exchange))
+    differences = [difference for difference in found if difference]
+    if differences:
+        raise ConfigurationError(_report(differences))
 
 
 async def check(connection: AbstractConnection, topology: Topology) -> None:
@@ -60,11 +57,11 @@ async def check(connection: AbstractConnection, topology: Topology) -> None:
         raise ConfigurationError(_report(found))
 
 
-def _declarations(topology: Topology) -> list[_Declaration]:
-    return [
-        *(_active_exchange(exchange) for exchange in topology.exchanges),
-        *(_active_queue(queue) for queue in topology.queues),
-    ]
+async def _bind(connection: AbstractConnection, bindings: Iterable[Binding]) -> None:
+    async with connection.channel() as channel:
+        for binding in bindings:
+            queue = await channel.get_queue(binding.queue, ensure=False)
+            await queue.bind(binding.exchange, binding.routing_key)
 
 
 def _passive_exchange(name: str) -> _Declaration:

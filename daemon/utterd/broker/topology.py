@@ -1,7 +1,7 @@
 """The exchanges, queues and bindings that utterd lives on, as plain data."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -43,11 +43,21 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Everything that is declared, in the order of declaration."""
+    """Everything that is declared, in the order of declaration.
 
-    exchanges: tuple[Exchange, ...]
+    Attributes:
+        queues: all of them.
+        exchanges: that of the jobs last, so that a job that comes before its lane is bound finds
+            its way to the dead.
+        bindings: of these.
+    """
+
     queues: tuple[Queue, ...]
+    exchanges: tuple[Exchange, ...]
     bindings: tuple[Binding, ...]
+
+    def bindings_of(self, exchange: Exchange) -> Iterator[Binding]:
+        return (binding for binding in self.bindings if binding.exchange == exchange.name)
 
 
 def routing_key(lane: Lane) -> str:
@@ -88,14 +98,6 @@ def topology(settings: BrokerSettings) -> Topology:
         "x-max-length": limits.max_length,
     }
     return Topology(
-        exchanges=(
-            Exchange(exchanges.unrouted, "fanout"),
-            Exchange(exchanges.jobs, "topic", {"alternate-exchange": exchanges.unrouted}),
-            Exchange(exchanges.events, "topic"),
-            Exchange(exchanges.retry, "direct"),
-            Exchange(exchanges.dead, "direct"),
-            Exchange(exchanges.control, "fanout"),
-        ),
         queues=(
             # Each look at the dead counts as a delivery, and RabbitMQ 4 has a limit of its own.
             _quorum_queue(queues.dead, {"x-delivery-limit": MANY_DELIVERIES}),
@@ -112,6 +114,14 @@ def topology(settings: BrokerSettings) -> Topology:
                 )
                 for delay_s, name in retry_queues.items()
             ),
+        ),
+        exchanges=(
+            Exchange(exchanges.unrouted, "fanout"),
+            Exchange(exchanges.events, "topic"),
+            Exchange(exchanges.retry, "direct"),
+            Exchange(exchanges.dead, "direct"),
+            Exchange(exchanges.control, "fanout"),
+            Exchange(exchanges.jobs, "topic", {"alternate-exchange": exchanges.unrouted}),
         ),
         bindings=(
             *(Binding(exchanges.jobs, queues.of_lane(lane), routing_key(lane)) for lane in Lane),

@@ -47,6 +47,20 @@ async def test_applying_again_changes_nothing(connection, bare_settings):
     await declare.check(connection, plan)
 
 
+async def test_a_job_before_its_lane_is_bound_is_not_lost(connection, bare_settings):
+    """The exchange for jobs is the last, so all that catches what it can't route stands before."""
+    jobs, dead = bare_settings.exchanges.jobs, bare_settings.queues.dead
+    async with connection.channel() as channel:
+        await channel.declare_exchange(jobs, "fanout", durable=True)
+    with pytest.raises(ConfigurationError, match=jobs):
+        await declare.apply(connection, topology(bare_settings))
+    async with connection.channel() as channel:
+        unrouted = await channel.get_exchange(bare_settings.exchanges.unrouted)
+        await unrouted.publish(aio_pika.Message(b"job"), "any")
+        message = await (await channel.get_queue(dead)).get()
+        assert message.body == b"job"
+
+
 async def test_every_queue_is_durable_or_exclusive(connection, bare_settings, management):
     """RabbitMQ 4.3 closes the connection of whoever declares another kind."""
     await declare.apply(connection, topology(bare_settings))

@@ -23,11 +23,11 @@ def test_names_are_the_documented_ones():
     """Publishers and operators rely on the names."""
     assert [exchange.name for exchange in PLAN.exchanges] == [
         "tts.unrouted",
-        "tts.jobs",
         "tts.events",
         "tts.retry",
         "tts.dead",
         "tts.control",
+        "tts.jobs",
     ]
     assert list(QUEUES) == [
         "tts.dead",
