@@ -22,11 +22,11 @@ from utterd.engines.protocol import (
     Utterance,
     Voice,
 )
-from utterd.errors import EngineFailedError, UnknownVoiceError
+from utterd.errors import ConfigurationError, EngineFailedError, UnknownVoiceError
 from utterd.text.reading import Reading, read_sentences
 
 LOAD_VARIABLE = "ROGUE_LOAD"
-"""Environment variable: `exit`, `hang` or `perish` while the model is loaded."""
+"""Environment variable: `exit`, `hang`, `perish` or `refuse` while the model is loaded."""
 
 GROWTH_BYTES = 300_000_000
 
@@ -102,6 +102,8 @@ def load(options: EngineOptions, *, threads: int) -> RogueEngine:
     match os.environ.get(LOAD_VARIABLE):
         case "exit":
             sys.exit(3)
+        case "refuse":
+            raise ConfigurationError("the model is another one: put it back")
         case "hang":
             threading.Event().wait()
         case "perish":

@@ -285,7 +285,7 @@ async def test_an_engine_whose_files_have_changed_is_not_spoken_with():
     """Its audio would be kept under the key of what the files were."""
     info = replace(hibari.describe(NO_OPTIONS), bundle="0" * 64)
     host = EngineHost(info, WorkerPlan(workers=1, concurrency=1, threads=1))
-    with pytest.raises(ConfigurationError, match="did not load"):
+    with pytest.raises(ConfigurationError, match="have changed since the daemon started"):
         async with engine_host(host):
             pass
 
@@ -334,7 +334,11 @@ async def test_a_worker_is_told_the_options(rogue: RogueHost):
 
 @pytest.mark.parametrize(
     ("misdeed", "reason"),
-    [("exit", "did not load its model"), ("perish", "was killed while it loaded its model")],
+    [
+        ("exit", "the rogue worker did not load its model"),
+        ("perish", "the rogue worker was killed while it loaded its model"),
+        ("refuse", "the model is another one: put it back"),
+    ],
 )
 async def test_without_any_worker_no_jobs_are_taken(
     rogue: RogueHost, monkeypatch: pytest.MonkeyPatch, misdeed: str, reason: str
@@ -346,7 +350,7 @@ async def test_without_any_worker_no_jobs_are_taken(
         monkeypatch.setenv("ROGUE_LOAD", misdeed)
         os.kill(host.pids[0], signal.SIGKILL)
         await environment.troubled.wait()
-        assert f"the rogue worker {reason}" in environment.faults[ENVIRONMENT_PART]
+        assert reason in environment.faults[ENVIRONMENT_PART]
         waiting = speaking(host, "count")
         monkeypatch.delenv("ROGUE_LOAD")
         await environment.sound.wait()

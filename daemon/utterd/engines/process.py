@@ -109,7 +109,7 @@ class WorkerProcess:
         """Wait for the worker's first word, once.
 
         Raises:
-            ConfigurationError: it ended.
+            ConfigurationError: it can't load its model, or ended.
             NotNowError: it was killed, or not ready within `timeout_s`.
         """
         try:
@@ -120,19 +120,22 @@ class WorkerProcess:
                 f"the {engine} worker did not load its model within {timeout_s:g} s: give it more"
                 " time with engine.start_timeout_s, or start fewer workers"
             ) from None
-        if ready is None:
-            await self.stop()
-            if self.exit_status == -signal.SIGKILL:
-                raise NotNowError(
-                    f"the {engine} worker was killed while it loaded its model, as the kernel does"
-                    " for want of memory: free some, raise the service's MemoryMax, or start fewer"
-                    " workers with engine.workers"
-                )
-            raise ConfigurationError(
-                f"the {engine} worker did not load its model (exit status {self.exit_status})."
-                " Its own message stands above; check that the engine's package is whole"
-                " (pip install --force-reinstall), or its bundle (utterd bundle verify)"
+        if ready is not None and "refused" not in ready.header:
+            return
+        await self.stop()
+        if ready is not None:
+            raise ConfigurationError(str(ready.header["refused"]))
+        if self.exit_status == -signal.SIGKILL:
+            raise NotNowError(
+                f"the {engine} worker was killed while it loaded its model, as the kernel does"
+                " for want of memory: free some, raise the service's MemoryMax, or start fewer"
+                " workers with engine.workers"
             )
+        raise ConfigurationError(
+            f"the {engine} worker did not load its model (exit status {self.exit_status})."
+            " What it printed stands above; check that the engine's package is whole"
+            " (pip install --force-reinstall), or its bundle (utterd bundle verify)"
+        )
 
     @property
     def pid(self) -> int:

@@ -139,8 +139,10 @@ def main(arguments: list[str]) -> None:
         try:
             engine = _load(engine_name, bundle, EngineOptions.from_json(options), int(threads))
         except ConfigurationError as error:
-            # A sentence for a person; a traceback would hide it.
-            sys.exit(str(error))
+            with suppress(BrokenPipeError):
+                stream.write(Frame({"refused": str(error)}).encode())
+                stream.flush()
+            sys.exit(1)
         # The daemon may be gone by the time the model is loaded.
         with suppress(BrokenPipeError):
             Worker(engine, stream, int(concurrency)).serve()
