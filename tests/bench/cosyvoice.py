@@ -37,7 +37,8 @@ seconds for each second of audio. The floor is what this machine could do at bes
 before and after each: all products with weights of the estimator and of HiFT at the rate of a
 product of int8 matrices, those of attention at that of float32 ones, on all cores, and the language
 model's weights read from memory once a step. The load is that of a worker's model; its warm-up
-speaks a little.
+speaks a little. On a shared host, figures and floors change together, here by a quarter from hour
+to hour: the ratio of the two says more.
 
 Around the eight streams: {cores:g} cores, each with {int8:.0f} billion int8 and {float32:.0f}
 billion float32 products a second; together they read {bytes:.1f} GB a second; load average
