@@ -46,7 +46,11 @@ async def examine_engine(settings: Settings) -> Findings:
     )
     if speech.reasons:
         gates = ", ".join(speech.reasons)
-        yield warning("speech", f"{says}, but it fails the gates {gates}: install the model again")
+        yield warning(
+            "speech",
+            f"{says}, but it fails the gates {gates}: install the model's package again, or look at"
+            " its bundle with `utterd bundle verify`; random weights do this too",
+        )
     elif spoken - loaded > audio_s:
         yield warning("speech", f"{says}: slower than real time. Use a faster machine")
     else:
