@@ -16,7 +16,7 @@ from utterd.backoff import FullJitter
 from utterd.broker.event import EventSink
 from utterd.config import EngineSettings, Settings, StoreSettings
 from utterd.engines.host import EngineHost
-from utterd.engines.protocol import EngineInfo, EngineOptions
+from utterd.engines.protocol import DEFAULT_VOICE, EngineInfo, EngineOptions
 from utterd.engines.registry import engine_module
 from utterd.environment import Environment
 from utterd.errors import ConfigurationError, UnknownVoiceError
@@ -66,7 +66,7 @@ def make_planner(settings: Settings, info: EngineInfo | None = None) -> Planner:
     info = info or module.describe(engine_options(settings.engine))
     speech = settings.speech
     default_voice = speech.voice or f"{info.name}/{info.voices[0].name}"
-    aliases = {"default": default_voice, **info.aliases, **speech.aliases}
+    aliases = {DEFAULT_VOICE: default_voice, **info.aliases, **speech.aliases}
     planner = Planner(
         info=info,
         module=module,

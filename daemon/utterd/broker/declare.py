@@ -28,9 +28,7 @@ async def apply(connection: AbstractConnection, topology: Topology) -> None:
             found.append(await _difference(connection, _active_exchange(exchange)))
             if not any(found):
                 await _bind(connection, topology.bindings_of(exchange))
-    differences = [difference for difference in found if difference]
-    if differences:
-        raise ConfigurationError(_report(differences))
+    _raise_differences(found)
 
 
 async def check(connection: AbstractConnection, topology: Topology) -> None:
@@ -48,13 +46,11 @@ async def check(connection: AbstractConnection, topology: Topology) -> None:
     ]
     with _refusals_raised():
         # Only what stands is declared again, and so nothing is made.
-        differences = [
+        found = [
             await _difference(connection, passive) or await _visible_difference(connection, active)
             for passive, active in pairs
         ]
-    found = [difference for difference in differences if difference]
-    if found:
-        raise ConfigurationError(_report(found))
+    _raise_differences(found)
 
 
 async def _bind(connection: AbstractConnection, bindings: Iterable[Binding]) -> None:
@@ -142,10 +138,11 @@ def _reason(error: ChannelClosed) -> str:
     return reason or str(error)
 
 
-def _report(differences: list[str]) -> str:
-    return (
-        "the broker's topology differs from the settings: "
-        + "; ".join(differences)
-        + ". Change the settings to match, or drain and delete what differs and run"
-        " `utterd topology apply`"
-    )
+def _raise_differences(found: list[str | None]) -> None:
+    if any(found):
+        raise ConfigurationError(
+            "the broker's topology differs from the settings: "
+            + "; ".join(filter(None, found))
+            + ". Change the settings to match, or drain and delete what differs and run"
+            " `utterd topology apply`"
+        )

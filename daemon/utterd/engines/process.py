@@ -114,17 +114,17 @@ class WorkerProcess:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                ready = await receive_frame(self._reader)
+                first_word = await receive_frame(self._reader)
         except TimeoutError:
             raise NotNowError(
                 f"the {engine} worker did not load its model within {timeout_s:g} s: give it more"
                 " time with engine.start_timeout_s, or start fewer workers"
             ) from None
-        if ready is not None and "refused" not in ready.header:
+        if first_word is not None and "refused" not in first_word.header:
             return
         await self.stop()
-        if ready is not None:
-            raise ConfigurationError(str(ready.header["refused"]))
+        if first_word is not None:
+            raise ConfigurationError(str(first_word.header["refused"]))
         if self.exit_status == -signal.SIGKILL:
             raise NotNowError(
                 f"the {engine} worker was killed while it loaded its model, as the kernel does"

@@ -17,6 +17,9 @@ PCM = NDArray[np.float32]
 
 GIB = 1024**3
 
+DEFAULT_VOICE = "default"
+"""Another name of the voice that the settings tell, or else of the engine's first."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:

@@ -43,6 +43,12 @@ def read_frame(stream: BufferedRWPair) -> Frame | None:
     return Frame(json.loads(header), payload)
 
 
+def write_frame(stream: BufferedRWPair, frame: Frame) -> None:
+    """Write to a blocking stream at once; `BrokenPipeError` when the other side is gone."""
+    stream.write(frame.encode())
+    stream.flush()
+
+
 async def receive_frame(stream: StreamReader) -> Frame | None:
     """The next frame of an asyncio stream; None when the other side is gone."""
     try:

@@ -27,7 +27,7 @@ from utterd.engines.protocol import (
     Utterance,
 )
 from utterd.engines.registry import engine_module
-from utterd.engines.wire import Frame, read_frame
+from utterd.engines.wire import Frame, read_frame, write_frame
 from utterd.errors import ConfigurationError, EngineFailedError, JobError
 
 _PR_SET_PDEATHSIG = 1
@@ -89,8 +89,7 @@ class Worker:
 
     def _send(self, frame: Frame) -> None:
         with self._write_lock:
-            self._stream.write(frame.encode())
-            self._stream.flush()
+            write_frame(self._stream, frame)
 
 
 def _failed(request: int, error: JobError) -> Frame:
@@ -140,8 +139,7 @@ def main(arguments: list[str]) -> None:
             engine = _load(engine_name, bundle, EngineOptions.from_json(options), int(threads))
         except ConfigurationError as error:
             with suppress(BrokenPipeError):
-                stream.write(Frame({"refused": str(error)}).encode())
-                stream.flush()
+                write_frame(stream, Frame({"refused": str(error)}))
             sys.exit(1)
         # The daemon may be gone by the time the model is loaded.
         with suppress(BrokenPipeError):

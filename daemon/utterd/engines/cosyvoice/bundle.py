@@ -102,7 +102,7 @@ def preset_voice(speaker: NDArray[np.float32], mel_bins: int) -> VoicePrompt:
     )
 
 
-def check_path(directory: Path) -> None:
+def require_utf8_path(directory: Path) -> None:
     """Raise `ConfigurationError` if onnxruntime can't open files there."""
     try:
         os.fspath(directory).encode()
@@ -120,7 +120,7 @@ def open_bundle(directory: Path) -> Bundle:
         ConfigurationError: there is no bundle, another release of utterd made it, or its manifest
             was changed.
     """
-    check_path(directory)
+    require_utf8_path(directory)
     path, seal = directory / MANIFEST_NAME, directory / _SEAL_NAME
     try:
         text = path.read_bytes()

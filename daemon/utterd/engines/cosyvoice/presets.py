@@ -1,5 +1,7 @@
 """The voices of the release, and the other names by which each is asked for."""
 
+from utterd.engines.protocol import DEFAULT_VOICE
+
 PRESETS = (
     ("中文女", "chinese_female", "zh"),
     ("中文男", "chinese_male", "zh"),
@@ -13,7 +15,7 @@ PRESETS = (
 
 RESERVED_NAMES = frozenset(
     {
-        "default",
+        DEFAULT_VOICE,
         *map(str, range(len(PRESETS))),
         *(ascii_name for _, ascii_name, _ in PRESETS),
     }

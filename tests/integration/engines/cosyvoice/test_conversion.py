@@ -18,8 +18,15 @@ from utterd.engines.cosyvoice.verification import verify
 from utterd.errors import ConfigurationError
 
 
-def attempt(checkpoint: Path, out: Path) -> Bundle:
-    return convert(checkpoint, out, precision=Precision.FLOAT32, report=lambda _step: None).bundle
+def attempt(
+    checkpoint: Path,
+    out: Path,
+    precision: Precision = Precision.FLOAT32,
+    vocoder: Precision | None = None,
+) -> Bundle:
+    return convert(
+        checkpoint, out, precision=precision, vocoder=vocoder, report=lambda _step: None
+    ).bundle
 
 
 @pytest.fixture
@@ -112,13 +119,7 @@ def test_another_model_is_refused(checkpoint: Path, tmp_path: Path, old: str, ne
 
 def test_the_vocoder_may_stay_exact(tmp_path: Path):
     """An int8 bundle with a float32 vocoder makes the very waveform of float32."""
-    bundle = convert(
-        TINY,
-        tmp_path / "bundle",
-        precision=Precision.INT8,
-        vocoder=Precision.FLOAT32,
-        report=lambda _step: None,
-    ).bundle
+    bundle = attempt(TINY, tmp_path / "bundle", Precision.INT8, vocoder=Precision.FLOAT32)
 
     assert bundle.manifest.vocoder.precision is Precision.FLOAT32
     assert bundle.manifest.quality is not None
@@ -146,12 +147,7 @@ def test_weights_that_overflow_are_told(
     save_torch(checkpoint / name, tensors)
 
     with pytest.raises(ConfigurationError, match=f"{what} in float32 holds .*: {name} is damaged"):
-        convert(
-            checkpoint,
-            tmp_path / "bundle",
-            precision=precision,
-            report=lambda _step: None,
-        )
+        attempt(checkpoint, tmp_path / "bundle", precision)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint"]
 
@@ -159,13 +155,7 @@ def test_weights_that_overflow_are_told(
 def test_a_float32_bundle_has_a_float32_vocoder(tmp_path: Path):
     """A wish that can't be had is not left out in silence."""
     with pytest.raises(ConfigurationError, match="a float32 bundle has a float32 vocoder"):
-        convert(
-            TINY,
-            tmp_path / "bundle",
-            precision=Precision.FLOAT32,
-            vocoder=Precision.INT8,
-            report=lambda _step: None,
-        )
+        attempt(TINY, tmp_path / "bundle", vocoder=Precision.INT8)
 
 
 def test_a_flipped_bit_is_found(checkpoint: Path, tmp_path: Path):

@@ -17,8 +17,8 @@ import numpy as np
 from utterd.engines.cosyvoice.bundle import (
     TOKENIZER_NAME,
     Bundle,
-    check_path,
     open_bundle,
+    require_utf8_path,
     write_manifest,
 )
 from utterd.engines.cosyvoice.conversion.calibration import Recording, judge, observe, record
@@ -115,7 +115,7 @@ def convert(
             f"{checkpoint} lacks {', '.join(missing)}: name the directory of CosyVoice-300M-SFT as"
             " it was released"
         )
-    check_path(out)
+    require_utf8_path(out)
     # A link that leads nowhere is in the way as well.
     if os.path.lexists(out):
         raise ConfigurationError(f"{out} exists: name a new directory, or remove it first")

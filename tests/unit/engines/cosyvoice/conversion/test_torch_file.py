@@ -77,7 +77,7 @@ def test_other_globals_are_refused(tmp_path: Path, name: str):
 
 
 def test_a_global_is_named_by_text(tmp_path: Path):
-    """A list of itself, over and over, is a few bytes that would be gigabytes in a message."""
+    """Lists of lists by memo are a few bytes, and would be gigabytes in a message."""
     lists = b"]q\x00"
     for level in range(1, 20):
         lists += b"]q" + bytes([level]) + b"(" + (b"h" + bytes([level - 1])) * 10 + b"e"
